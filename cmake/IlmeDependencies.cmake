@@ -1,0 +1,12 @@
+# What the torch-free rooms need: find_package first, FetchContent of a pinned release second.
+find_package(Threads REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(range-v3 REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(ilme_pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(ilme_utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(ilme_zstd REQUIRED IMPORTED_TARGET libzstd)
+add_library(ilme_external INTERFACE)
+add_library(ilme::external ALIAS ilme_external)
+target_link_libraries(ilme_external INTERFACE range-v3::range-v3 ZLIB::ZLIB PkgConfig::ilme_pcre2 PkgConfig::ilme_utf8proc PkgConfig::ilme_zstd Threads::Threads)
