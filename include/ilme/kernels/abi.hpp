@@ -1,0 +1,72 @@
+/// How compiled kernels (the optional target ilme::kernels) plug in: plain structs of pointers and sizes, and a table
+/// of functions. Nothing of torch or CUDA is named here, so a kernel compiles in a second and can be tested alone.
+#pragma once
+
+#include <cstdint>
+
+struct CUstream_st;  // cudaStream_t is a pointer to it
+
+namespace ilme::kernels {
+
+/// Element type of the tensors; sums are held in float32.
+enum class DType : std::int32_t { float32, bfloat16, float16 };
+
+/// y = weight * round(x * inv_rms), inv_rms = 1 / sqrt(mean(x^2) + eps) for every row (Zhang & Sennrich 2019). Tensors
+/// are contiguous; `round` is to the element type, as Transformers' LlamaRMSNorm does.
+struct RmsNormForward {
+  const void* x;       // [rows, size]
+  const void* weight;  // [size]
+  void* y;             // [rows, size]
+  float* inv_rms;      // [rows], written for the backward; may be null
+  std::int64_t rows, size;
+  float eps;
+  DType dtype;
+  CUstream_st* stream;  // CUDA only; null is the default stream
+};
+
+/// dx = inv_rms * (g - x_hat * mean(g * x_hat)) with g = dy * weight and x_hat = x * inv_rms; dweight += sum over the
+/// rows of dy * x_hat. The order of every sum depends on the sizes alone: two runs give the same bits.
+struct RmsNormBackward {
+  const void* dy;        // [rows, size]
+  const void* x;         // [rows, size]
+  const void* weight;    // [size]
+  const float* inv_rms;  // [rows]
+  void* dx;              // [rows, size]
+  float* dweight;        // [size], added to; null when not wanted
+  float* workspace;      // as many floats as rms_norm_backward_workspace says, on the same device
+  std::int64_t rows, size;
+  DType dtype;
+  CUstream_st* stream;
+};
+
+/// The kernels of one device; an entry is null where there is none. They return null, or the text of an error.
+struct DeviceTable {
+  const char* (*rms_norm_forward)(const RmsNormForward&) = nullptr;
+  const char* (*rms_norm_backward)(const RmsNormBackward&) = nullptr;
+  /// Number of floats that the backward needs as workspace.
+  std::int64_t (*rms_norm_backward_workspace)(std::int64_t rows, std::int64_t size) = nullptr;
+};
+
+struct Table {
+  DeviceTable cpu, cuda;
+};
+
+}  // namespace ilme::kernels
+
+/// Defined by ilme::kernels. A weak reference: null in a program that does not link it. (The target makes the linker
+/// look for the definition, so that it is taken out of the archive.)
+extern "C" [[gnu::weak]] void ilme_kernels_fill(ilme::kernels::Table* table);
+
+namespace ilme::kernels {
+
+/// The kernels that are linked in; every entry is null when none are.
+inline const Table& table() {
+  static const Table kTable = [] {
+    Table filled;
+    if (&ilme_kernels_fill != nullptr) ilme_kernels_fill(&filled);
+    return filled;
+  }();
+  return kTable;
+}
+
+}  // namespace ilme::kernels
