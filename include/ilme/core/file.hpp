@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -150,6 +151,10 @@ class AtomicDirectory {
     std::error_code code;
     std::filesystem::path old;
     if (std::filesystem::exists(target_, code)) {
+      // Swapped in one move where the file system can; the destructor then removes the old one.
+      if (::renameat2(AT_FDCWD, unfinished_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+        return detail::sync_path(detail::parent_folder(target_));
+      }
       old = unfinished_;
       old += "-old";
       std::filesystem::rename(target_, old, code);
