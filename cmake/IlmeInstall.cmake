@@ -1,0 +1,23 @@
+# cmake --install: the headers, ilme::kernels, and a package that find_package(ilme) finds.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+if(ILME_FETCHED)
+  message(STATUS "ilme: no install rules, because these dependencies are not on the system: ${ILME_FETCHED}")
+  return()
+endif()
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/ilme)
+set(targets ilme_text)
+if(TARGET ilme)
+  list(APPEND targets ilme)
+endif()
+if(TARGET ilme_kernels)
+  list(APPEND targets ilme_kernels)
+endif()
+install(DIRECTORY include/ilme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS ${targets} EXPORT ilme-targets)
+install(EXPORT ilme-targets NAMESPACE ilme:: DESTINATION ${package})
+configure_package_config_file(cmake/ilme-config.cmake.in ilme-config.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(ilme-config-version.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ilme-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/ilme-config-version.cmake
+  cmake/IlmeDependencies.cmake cmake/IlmeTorch.cmake cmake/IlmeWheels.cmake cmake/wheels.txt DESTINATION ${package})

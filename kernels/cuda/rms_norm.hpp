@@ -1,0 +1,14 @@
+/// RMSNorm on CUDA: the functions that go into the table.
+#pragma once
+
+#include <cstdint>
+
+#include <ilme/kernels/abi.hpp>
+
+namespace ilme::kernels::cuda {
+
+const char* rms_norm_forward(const RmsNormForward&);
+const char* rms_norm_backward(const RmsNormBackward&);
+std::int64_t rms_norm_backward_workspace(std::int64_t rows, std::int64_t size);
+
+}  // namespace ilme::kernels::cuda
