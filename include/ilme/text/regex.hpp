@@ -1,0 +1,154 @@
+/// Splitting by a regular expression of the user's, through PCRE2.
+#pragma once
+
+#ifndef PCRE2_CODE_UNIT_WIDTH
+#define PCRE2_CODE_UNIT_WIDTH 8
+#endif
+#include <pcre2.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <ilme/core/error.hpp>
+#include <ilme/text/unicode.hpp>
+
+namespace ilme::text {
+
+namespace detail {
+
+/// A class in PCRE2's syntax, without the brackets.
+template <std::size_t Count>
+std::string class_body(const CodePointRange (&ranges)[Count]) {
+  std::string body;
+  char buffer[40];
+  for (const CodePointRange& range : ranges) {
+    std::snprintf(buffer, sizeof buffer, "\\x{%x}-\\x{%x}", static_cast<unsigned>(range.first),
+                  static_cast<unsigned>(range.last));
+    body += buffer;
+  }
+  return body;
+}
+
+/// Rewrites `\s`, `\p{L}` and `\p{N}` (and, outside brackets, their negations) as the ranges of our own tables:
+/// PCRE2 10.42 knows Unicode 14 and counts U+180E as a space. Everything else stays as it is.
+inline std::string with_own_classes(std::string_view pattern) {
+  struct Escape {
+    std::string_view text;
+    std::string body;
+    bool negated;
+  };
+  static const std::string letters = class_body(kLetterRanges), numbers = class_body(kNumberRanges),
+                           spaces = class_body(kSpaceRanges);
+  static const Escape escapes[] = {{"\\p{L}", letters, false}, {"\\p{N}", numbers, false}, {"\\s", spaces, false},
+                                   {"\\P{L}", letters, true},  {"\\P{N}", numbers, true},  {"\\S", spaces, true}};
+  std::string out;
+  bool in_class = false;
+  for (std::size_t i = 0; i < pattern.size();) {
+    const std::string_view rest = pattern.substr(i);
+    const Escape* found = nullptr;
+    for (const Escape& escape : escapes) {
+      if (rest.starts_with(escape.text)) found = &escape;
+    }
+    if (found != nullptr && !(in_class && found->negated)) {
+      out += in_class ? found->body : (found->negated ? "[^" : "[") + found->body + "]";
+      i += found->text.size();
+    } else if (rest[0] == '\\' && rest.size() > 1) {
+      out += rest.substr(0, 2);
+      i += 2;
+    } else {
+      if (rest[0] == '[' && !in_class) {
+        in_class = true;
+        // A bracket right after the opening one is a member.
+        std::size_t head = rest.starts_with("[^") ? 2 : 1;
+        if (rest.substr(head).starts_with("]")) ++head;
+        out += rest.substr(0, head);
+        i += head;
+        continue;
+      }
+      if (rest[0] == ']') in_class = false;
+      out += rest[0];
+      ++i;
+    }
+  }
+  return out;
+}
+
+}  // namespace detail
+
+/// A compiled pattern; immutable, used by several threads at once. `^` and `$` match at lines, as in Oniguruma's Ruby
+/// syntax that Hugging Face uses.
+class Regex {
+ public:
+  /// Throws InputError when the pattern does not compile.
+  explicit Regex(const std::string& pattern) {
+    const std::string translated = detail::with_own_classes(pattern);
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, nullptr),
+                [](pcre2_code* code) { pcre2_code_free(code); });
+    if (!code_) throw InputError("pattern \"", pattern, "\" is not a regular expression: ", message(error));
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it matching is only slower
+  }
+
+  /// Calls `on_piece(string_view)` for every match and every stretch between matches, in order; together they are
+  /// `text`. A run of ill-formed bytes is a piece by itself, and what lies between two runs is matched as a text of its
+  /// own. Throws RunError when a match needs more memory or backtracking than PCRE2 allows.
+  template <class OnPiece>
+  void split(std::string_view text, OnPiece&& on_piece) const {
+    const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
+        pcre2_match_data_create_from_pattern(code_.get(), nullptr), &pcre2_match_data_free);
+    const char *p = text.data(), *end = p + text.size();
+    while (p < end) {
+      const char* stretch = p;
+      const bool valid = decode_utf8(p, end).code_point != kInvalidCodePoint;
+      while (p < end) {
+        const DecodedCharacter character = decode_utf8(p, end);
+        if ((character.code_point != kInvalidCodePoint) != valid) break;
+        p += character.length;
+      }
+      const std::string_view part(stretch, static_cast<std::size_t>(p - stretch));
+      if (valid) {
+        split_valid(part, *data, on_piece);
+      } else {
+        on_piece(part);
+      }
+    }
+  }
+
+ private:
+  static std::string message(int error) {
+    PCRE2_UCHAR text[200] = {};
+    pcre2_get_error_message(error, text, sizeof text);
+    return reinterpret_cast<const char*>(text);
+  }
+
+  template <class OnPiece>
+  void split_valid(std::string_view text, pcre2_match_data& data, OnPiece&& on_piece) const {
+    std::size_t emitted = 0, position = 0;
+    while (position < text.size()) {
+      const int found = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), position,
+                                    PCRE2_NO_UTF_CHECK, &data, nullptr);
+      if (found == PCRE2_ERROR_NOMATCH) break;
+      if (found < 0) throw RunError("splitting a text by its pattern failed: ", message(found));
+      const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(&data);
+      const std::size_t begin = bounds[0], end = bounds[1];
+      if (end <= begin) {  // an empty match splits nothing: step over one character
+        if (begin >= text.size()) break;
+        position = begin + decode_utf8(text.data() + begin, text.data() + text.size()).length;
+        continue;
+      }
+      if (begin > emitted) on_piece(text.substr(emitted, begin - emitted));
+      on_piece(text.substr(begin, end - begin));
+      emitted = position = end;
+    }
+    if (emitted < text.size()) on_piece(text.substr(emitted));
+  }
+
+  std::shared_ptr<pcre2_code> code_;
+};
+
+}  // namespace ilme::text

@@ -1,0 +1,264 @@
+/// A byte-level BPE tokenizer: text to ids and back, exactly as Hugging Face tokenizers and tiktoken do it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ilme/core/error.hpp>
+#include <ilme/core/json.hpp>
+#include <ilme/core/parallel.hpp>
+#include <ilme/text/added_tokens.hpp>
+#include <ilme/text/bpe_encoder.hpp>
+#include <ilme/text/special_tokens.hpp>
+#include <ilme/text/tiktoken.hpp>
+#include <ilme/text/tokenizer_json_reader.hpp>
+#include <ilme/text/tokenizer_json_writer.hpp>
+#include <ilme/text/tokenizer_model.hpp>
+
+namespace ilme::text {
+
+/// How the names of special tokens in a text are treated.
+enum class Special {
+  text,   // as any other text: the result never holds a special token (Hugging Face: encode_special_tokens)
+  allow,  // they become the special tokens
+};
+
+/// Immutable; copies share one state; any number of threads may use one object at once.
+class Tokenizer {
+ public:
+  /// Builds the tables. Throws InputError when a byte has no token or a role in `model.config` names no token.
+  explicit Tokenizer(TokenizerModel model) : state_(std::make_shared<State>(std::move(model))) {}
+
+  /// Reads a Hugging Face folder (`tokenizer.json`, or `tokenizer.model` in tiktoken form, and `tokenizer_config.json`
+  /// if it is there), a `tokenizer.json`, or a tiktoken file, which splits by `tiktoken_pattern` (as
+  /// PreTokenizer::named). Throws InputError that names the file and what in it is wrong or not supported.
+  static Tokenizer load(const std::filesystem::path& folder_or_file, const std::string& tiktoken_pattern = "llama3") {
+    std::filesystem::path path = folder_or_file;
+    if (std::filesystem::is_directory(path)) {
+      path /= "tokenizer.json";
+      if (!std::filesystem::exists(path)) path = folder_or_file / "tokenizer.model";
+      if (!std::filesystem::exists(path)) {
+        throw InputError(folder_or_file.string(), ": no tokenizer.json and no tokenizer.model in this folder");
+      }
+    }
+    TokenizerModel model =
+        starts_as_json(path) ? read_tokenizer_json(path) : read_tiktoken(path, PreTokenizer::named(tiktoken_pattern));
+    std::string where = path.string();
+    const std::filesystem::path config = path.parent_path() / "tokenizer_config.json";
+    if (path.filename() == "tokenizer.json" && std::filesystem::exists(config)) {
+      model.config = read_json(config);
+      where += " with " + config.filename().string();
+    }
+    try {
+      return Tokenizer(std::move(model));
+    } catch (const InputError& error) {
+      throw InputError(where, ": ", error.what());
+    }
+  }
+
+  /// Writes `tokenizer.json` and `tokenizer_config.json` into `folder`, each atomically; other files there stay.
+  void save(const std::filesystem::path& folder) const {
+    TokenizerModel model = state_->model;
+    if (model.config.is_null()) model.config = make_tokenizer_config(model.added_tokens);
+    save_tokenizer(model, folder);
+  }
+
+  /// The ids of `text`, any bytes. Never adds a beginning-of-text token. A long text is worked on by up to `threads`
+  /// threads (0: all) with the same result.
+  std::vector<TokenId> encode(std::string_view text, Special special = Special::text, std::size_t threads = 1) const {
+    std::vector<Part> parts;
+    const std::size_t stretch = thread_count(threads) > 1 ? kStretch : text.size() + 1;
+    for_each_part(
+        text, special,
+        [&](std::string_view words) {
+          for (const std::string_view piece : state_->model.pre_tokenizer.stretches(words, stretch)) {
+            parts.push_back({piece, nullptr, {}});
+          }
+        },
+        [&](const AddedToken& token) {
+          parts.push_back({{}, &token, {}});
+        });
+    if (parts.size() == 1) {
+      encode_part(parts[0]);
+      return std::move(parts[0].ids);
+    }
+    // Neighbouring small parts go to one thread together.
+    std::vector<std::size_t> groups{0};
+    for (std::size_t i = 0, bytes = 0; i < parts.size(); ++i) {
+      bytes += parts[i].text.size() + 8;
+      if (bytes >= kStretch || i + 1 == parts.size()) {
+        groups.push_back(i + 1);
+        bytes = 0;
+      }
+    }
+    parallel_for(groups.size() - 1, threads, [&](std::size_t group) {
+      for (std::size_t i = groups[group]; i < groups[group + 1]; ++i) encode_part(parts[i]);
+    });
+    std::size_t count = 0;
+    for (const Part& part : parts) count += part.ids.size();
+    std::vector<TokenId> ids;
+    ids.reserve(count);
+    for (const Part& part : parts) ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+    return ids;
+  }
+
+  /// The bytes of the ids, special tokens by their names; invalid UTF-8 if the ids are cut inside a character. Throws
+  /// InputError on an id beyond the vocabulary.
+  std::string decode(std::span<const TokenId> ids) const {
+    std::string text;
+    for (const TokenId id : ids) text += token_bytes(id);
+    return text;
+  }
+
+  /// The largest id + 1.
+  std::size_t vocabulary_size() const { return state_->model.tokens.size(); }
+
+  /// The id of the added token called `content`, else of the token with these bytes.
+  std::optional<TokenId> token_to_id(std::string_view content) const {
+    for (const TokenIndex* index : {&state_->added, &state_->ordinary}) {
+      if (const TokenId* id = index->find(content)) return *id;
+    }
+    return std::nullopt;
+  }
+
+  /// The bytes of a token; an added token's name; "" for an id that the vocabulary leaves out. Throws InputError on an
+  /// id beyond the vocabulary.
+  std::string_view token_bytes(TokenId id) const {
+    if (id >= vocabulary_size()) {
+      throw InputError("token id ", id, " is beyond the vocabulary of ", vocabulary_size(), " tokens");
+    }
+    return state_->model.tokens[id];
+  }
+
+  /// True for control tokens (`special` in tokenizer.json).
+  bool is_special(TokenId id) const { return id < state_->special.size() && state_->special[id]; }
+
+  /// Roles from tokenizer_config.json; without that file by guess_roles.
+  std::optional<TokenId> bos_id() const { return state_->bos; }
+  std::optional<TokenId> eos_id() const { return state_->eos; }
+  std::optional<TokenId> pad_id() const { return state_->pad; }
+
+  /// 32 hexadecimal digits, equal for tokenizers that give equal ids by equal tables; shards and checkpoints store it.
+  std::string fingerprint() const { return text::fingerprint(state_->model); }
+
+  const TokenizerModel& model() const { return state_->model; }
+
+ private:
+  static constexpr std::size_t kStretch = std::size_t{1} << 17;
+
+  struct Part {
+    std::string_view text;
+    const AddedToken* token;
+    std::vector<TokenId> ids;
+  };
+
+  struct State {
+    explicit State(TokenizerModel given)
+        : model(std::move(given)),
+          encoder(model),
+          first(model.added_tokens, false),
+          second(model.added_tokens, true),
+          special(model.tokens.size()),
+          ordinary(model.tokens.size()) {
+      std::vector<bool> is_added(model.tokens.size());
+      for (const AddedToken& token : model.added_tokens) {
+        added.insert(token.content, token.id);
+        is_added[token.id] = true;
+        special[token.id] = token.special;
+      }
+      for (TokenId id = 0; id < model.tokens.size(); ++id) {
+        if (!is_added[id] && !model.tokens[id].empty()) ordinary.insert(model.tokens[id], id);
+      }
+      const SpecialRoles guessed = model.config.is_null() ? guess_roles(model.added_tokens) : SpecialRoles{};
+      bos = role("bos_token", guessed.bos);
+      eos = role("eos_token", guessed.eos);
+      pad = role("pad_token", guessed.pad);
+    }
+
+    std::optional<TokenId> role(const char* key, std::string name) const {
+      if (model.config.is_object() && model.config.contains(key)) {
+        const Json& value = model.config.at(key);  // a string, or an added token written out
+        const Json& content = value.is_object() && value.contains("content") ? value.at("content") : value;
+        if (content.is_string()) name = content.get<std::string>();
+      }
+      if (name.empty()) return std::nullopt;
+      for (const TokenIndex* index : {&added, &ordinary}) {
+        if (const TokenId* id = index->find(name)) return *id;
+      }
+      throw InputError(key, " is \"", name, "\", which is not in the vocabulary");
+    }
+
+    TokenizerModel model;
+    BpeEncoder encoder;
+    AddedTokenMatcher first, second;
+    std::vector<bool> special;
+    TokenIndex added, ordinary;
+    std::optional<TokenId> bos, eos, pad;
+    std::mutex mutex;
+    std::vector<std::unique_ptr<BpeEncoder::Scratch>> idle;  // scratches that no thread uses just now
+  };
+
+  /// A scratch on loan from the state.
+  class Loan {
+   public:
+    explicit Loan(State& state) : state_(state) {
+      const std::lock_guard lock(state_.mutex);
+      if (!state_.idle.empty()) {
+        scratch_ = std::move(state_.idle.back());
+        state_.idle.pop_back();
+      }
+    }
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    ~Loan() {
+      if (!scratch_) return;
+      const std::lock_guard lock(state_.mutex);
+      state_.idle.push_back(std::move(scratch_));
+    }
+    BpeEncoder::Scratch& operator*() {
+      if (!scratch_) scratch_ = std::make_unique<BpeEncoder::Scratch>();
+      return *scratch_;
+    }
+
+   private:
+    State& state_;
+    std::unique_ptr<BpeEncoder::Scratch> scratch_;
+  };
+
+  static bool starts_as_json(const std::filesystem::path& path) {
+    const std::string start = read_file(path).substr(0, 64);
+    const std::size_t first = start.find_first_not_of(" \t\r\n");
+    return first != std::string::npos && start[first] == '{';
+  }
+
+  template <class OnText, class OnToken>
+  void for_each_part(std::string_view text, Special special, OnText&& on_text, OnToken&& on_token) const {
+    const bool as_text = special == Special::text;
+    state_->first.split(
+        text, as_text, [&](std::string_view rest) { state_->second.split(rest, as_text, on_text, on_token); },
+        on_token);
+  }
+
+  void encode_part(Part& part) const {
+    if (part.token != nullptr) {
+      part.ids.push_back(part.token->id);
+      return;
+    }
+    Loan scratch(*state_);
+    part.ids.reserve(part.text.size() / 3);
+    state_->model.pre_tokenizer.split(
+        part.text, [&](std::string_view piece) { state_->encoder.encode(piece, *scratch, part.ids); });
+  }
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ilme::text

@@ -1,0 +1,378 @@
+/// Reads Hugging Face's `tokenizer.json` for byte-level BPE. What it cannot reproduce exactly it refuses by name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ilme/core/error.hpp>
+#include <ilme/core/file.hpp>
+#include <ilme/core/json.hpp>
+#include <ilme/text/byte_level.hpp>
+#include <ilme/text/tokenizer_model.hpp>
+
+namespace ilme::text {
+
+namespace detail {
+
+/// The file as it stands: the two large members apart, the rest as JSON.
+struct TokenizerFile {
+  Json rest;
+  std::vector<std::pair<std::string, TokenId>> vocabulary;
+  std::vector<std::pair<std::string, std::string>> merges;
+  bool has_vocabulary = false, has_merges = false;
+};
+
+/// Parser events into a TokenizerFile. (A JSON object in order keeps its members in a list: too slow for a vocabulary.)
+class TokenizerFileHandler : public nlohmann::json_sax<Json> {
+ public:
+  TokenizerFileHandler(std::string where, TokenizerFile& file) : where_(std::move(where)), file_(file) {}
+
+  bool null() override { return value(nullptr); }
+  bool boolean(bool v) override { return value(v); }
+  bool number_integer(number_integer_t v) override { return value(v); }
+  bool number_float(number_float_t v, const string_t&) override { return value(v); }
+  bool binary(binary_t&) override { return false; }
+  bool number_unsigned(number_unsigned_t v) override {
+    if (state_ != State::vocabulary) return value(v);
+    if (v > kLargestTokenId) {
+      throw InputError(where_, ": token \"", key_, "\" has the id ", v, ", expected at most ", kLargestTokenId);
+    }
+    file_.vocabulary.emplace_back(std::move(key_), static_cast<TokenId>(v));
+    return true;
+  }
+  bool string(string_t& v) override {
+    if (state_ == State::merges) {
+      const auto space = v.find(' ');
+      if (space == std::string::npos || v.find(' ', space + 1) != std::string::npos) {
+        fail_merge("\"" + v + "\"", "two tokens with one space between");
+      }
+      file_.merges.emplace_back(v.substr(0, space), v.substr(space + 1));
+      return true;
+    }
+    if (state_ == State::merge) {
+      pair_.push_back(std::move(v));
+      return true;
+    }
+    return value(std::move(v));
+  }
+  bool start_object(std::size_t) override {
+    if (state_ == State::other && path_ == "/model/vocab") {
+      state_ = State::vocabulary;
+      file_.has_vocabulary = true;
+      return true;
+    }
+    return start(Json::object());
+  }
+  bool key(string_t& v) override {
+    key_ = std::move(v);
+    if (state_ == State::other) {
+      lengths_.push_back(path_.size());
+      path_ += "/" + key_;
+    }
+    return true;
+  }
+  bool end_object() override {
+    if (state_ == State::vocabulary) {
+      state_ = State::other;
+      leave_member();
+      return true;
+    }
+    return end();
+  }
+  bool start_array(std::size_t) override {
+    if (state_ == State::merges) {
+      state_ = State::merge;
+      pair_.clear();
+      return true;
+    }
+    if (state_ == State::other && path_ == "/model/merges") {
+      state_ = State::merges;
+      file_.has_merges = true;
+      return true;
+    }
+    return start(Json::array());
+  }
+  bool end_array() override {
+    if (state_ == State::merge) {
+      if (pair_.size() != 2) fail_merge(ilme::detail::short_dump(pair_), "a pair of tokens");
+      file_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
+      state_ = State::merges;
+      return true;
+    }
+    if (state_ == State::merges) {
+      state_ = State::other;
+      leave_member();
+      return true;
+    }
+    return end();
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+    std::string reason = error.what();
+    if (const auto end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
+    for (char& c : reason) c = c == '\n' ? ' ' : c;
+    throw InputError(where_, ": not valid JSON at byte ", position, ": ", reason);
+  }
+
+ private:
+  enum class State { other, vocabulary, merges, merge };
+
+  [[noreturn]] void fail_merge(const std::string& found, const char* expected) const {
+    throw InputError(where_, ": merge ", file_.merges.size(), " is ", found, ", expected ", expected);
+  }
+  void leave_member() {
+    if (lengths_.empty()) return;
+    path_.resize(lengths_.back());
+    lengths_.pop_back();
+  }
+  bool value(Json v) {
+    if (state_ == State::vocabulary) {
+      throw InputError(where_, ": token \"", key_, "\" has the id ", ilme::detail::short_dump(v),
+                       ", expected a number from 0 to ", kLargestTokenId);
+    }
+    if (state_ != State::other) fail_merge(ilme::detail::short_dump(v), "two tokens");
+    put(std::move(v));
+    if (!stack_.empty() && stack_.back()->is_object()) leave_member();
+    return true;
+  }
+  Json* put(Json v) {
+    if (stack_.empty()) {
+      file_.rest = std::move(v);
+      return &file_.rest;
+    }
+    if (stack_.back()->is_array()) return &stack_.back()->emplace_back(std::move(v));
+    Json& member = (*stack_.back())[key_];
+    member = std::move(v);
+    return &member;
+  }
+  bool start(Json v) {
+    if (state_ != State::other) value(std::move(v));
+    stack_.push_back(put(std::move(v)));
+    return true;
+  }
+  bool end() {
+    stack_.pop_back();
+    if (!stack_.empty() && stack_.back()->is_object()) leave_member();
+    return true;
+  }
+
+  std::string where_;
+  TokenizerFile& file_;
+  State state_ = State::other;
+  std::string key_, path_;
+  std::vector<std::size_t> lengths_;  // of `path_` before each member that is open
+  std::vector<Json*> stack_;
+  std::vector<std::string> pair_;
+};
+
+/// Turns a TokenizerFile into a model, or says what stands in the way.
+class TokenizerFileInterpreter {
+ public:
+  TokenizerFileInterpreter(const TokenizerFile& file, std::string where) : file_(file), where_(std::move(where)) {}
+
+  TokenizerModel read() {
+    JsonObject root(file_.rest, where_);
+    root.get<std::string>("version", "");
+    for (const char* key : {"truncation", "padding"}) {
+      if (root.has(key)) refuse(key, root.raw(key), "null");
+    }
+    if (const Json normalizer = root.raw("normalizer");
+        !normalizer.is_null() && !is_empty_sequence(normalizer, "normalizers")) {
+      refuse("normalizer", normalizer, "null");
+    }
+    read_model(root.raw("model"));
+    read_added_tokens(root.raw("added_tokens"));
+    read_tokens();
+    read_merges();
+    read_pre_tokenizer(root.raw("pre_tokenizer"));
+    model_.post_processor = root.raw("post_processor");
+    check_post_processor(model_.post_processor);
+    const Json decoder = root.raw("decoder");
+    if (type_of(decoder) != "ByteLevel") refuse("decoder", decoder, "ByteLevel");
+    root.refuse_unknown();
+    return std::move(model_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what, const Json& found, const std::string& expected) const {
+    throw InputError(where_, ": ", what, " ", ilme::detail::short_dump(found), " is not supported, expected ",
+                     expected);
+  }
+  static std::string type_of(const Json& value) {
+    const auto type = value.is_object() ? value.find("type") : value.end();
+    return value.is_object() && type != value.end() && type->is_string() ? type->get<std::string>() : "";
+  }
+  static bool is_empty_sequence(const Json& value, const char* members) {
+    return type_of(value) == "Sequence" && value.contains(members) && value.at(members).empty();
+  }
+
+  void read_model(const Json& json) {
+    JsonObject model(json, where_ + ": model");
+    if (const std::string type = model.get<std::string>("type", "BPE"); type != "BPE")
+      refuse("model type", type, "BPE");
+    if (model.get<double>("dropout", 0.0) != 0.0) refuse("model dropout", model.raw("dropout"), "null");
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      if (!model.get<std::string>(key, "").empty()) refuse(std::string("model ") + key, model.raw(key), "null");
+    }
+    if (model.get<bool>("byte_fallback", false)) refuse("model byte_fallback", true, "false");
+    // With a token for every byte, which the encoder insists on, nothing is ever unknown.
+    model.get<std::string>("unk_token", "");
+    model.get<bool>("fuse_unk", false);
+    model_.ignore_merges = model.get<bool>("ignore_merges", false);
+    if (!file_.has_vocabulary) throw InputError(where_, ": model.vocab is missing");
+    if (!file_.has_merges) throw InputError(where_, ": model.merges is missing");
+    model.refuse_unknown();
+  }
+
+  void read_added_tokens(const Json& json) {
+    if (json.is_null()) return;
+    if (!json.is_array())
+      throw InputError(where_, ": added_tokens is ", ilme::detail::short_dump(json), ", expected an array");
+    for (const Json& entry : json) {
+      JsonObject object(entry, where_ + ": added_tokens");
+      AddedToken token;
+      token.content = object.require<std::string>("content");
+      const auto id = object.require<std::uint64_t>("id");
+      if (id > kLargestTokenId) {
+        throw InputError(where_, ": added token \"", token.content, "\" has the id ", id, ", expected at most ",
+                         kLargestTokenId);
+      }
+      token.id = static_cast<TokenId>(id);
+      token.special = object.get<bool>("special", false);
+      token.normalized = object.get<bool>("normalized", !token.special);
+      if (token.content.empty()) throw InputError(where_, ": added token ", id, " is empty");
+      for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+        if (object.get<bool>(flag, false)) {
+          throw InputError(where_, ": added token \"", token.content, "\": the flag ", flag, " is not supported");
+        }
+      }
+      object.refuse_unknown();
+      model_.added_tokens.push_back(std::move(token));
+    }
+  }
+
+  void put_token(TokenId id, std::string bytes, const std::string& name) {
+    if (id >= model_.tokens.size()) model_.tokens.resize(std::size_t{id} + 1);
+    if (!model_.tokens[id].empty())
+      throw InputError(where_, ": token \"", name, "\" has the id ", id, " of another token");
+    model_.tokens[id] = std::move(bytes);
+  }
+
+  void read_tokens() {
+    std::unordered_map<std::string_view, TokenId> added;
+    for (const AddedToken& token : model_.added_tokens) {
+      if (!added.emplace(token.content, token.id).second) {
+        throw InputError(where_, ": added token \"", token.content, "\" is there twice");
+      }
+      put_token(token.id, token.content, token.content);
+    }
+    ids_.reserve(file_.vocabulary.size() * 2);
+    for (const auto& [name, id] : file_.vocabulary) {
+      if (!ids_.emplace(name, id).second) throw InputError(where_, ": token \"", name, "\" is there twice");
+      if (const auto found = added.find(name); found != added.end()) {
+        if (found->second == id) continue;
+        throw InputError(where_, ": token \"", name, "\" has the id ", id, " in model.vocab and ", found->second,
+                         " in added_tokens");
+      }
+      std::optional<std::string> bytes = from_byte_level(name);
+      if (!bytes || bytes->empty()) {
+        throw InputError(where_, ": token ", id, " \"", name, "\" is not written in the byte-level alphabet");
+      }
+      put_token(id, *std::move(bytes), name);
+    }
+  }
+
+  void read_merges() {
+    model_.merges.reserve(file_.merges.size());
+    std::string joined;
+    for (const auto& [left, right] : file_.merges) {
+      const auto id_of = [&](const std::string& name) {
+        if (const auto found = ids_.find(name); found != ids_.end()) return found->second;
+        throw InputError(where_, ": merge ", model_.merges.size(), " (\"", left, "\" \"", right, "\"): token \"", name,
+                         "\" is not in the vocabulary");
+      };
+      joined = left + right;
+      model_.merges.push_back({id_of(left), id_of(right), id_of(joined)});
+    }
+  }
+
+  void read_pre_tokenizer(const Json& json) {
+    std::vector<Json> steps;
+    if (type_of(json) == "Sequence" && json.contains("pretokenizers") && json.at("pretokenizers").is_array()) {
+      for (const Json& step : json.at("pretokenizers")) steps.push_back(step);
+    } else {
+      steps.push_back(json);
+    }
+    std::vector<Splitter> splitters;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const bool last = i + 1 == steps.size();
+      const std::string type = type_of(steps[i]);
+      if (last && type == "ByteLevel") {
+        JsonObject step(steps[i], where_ + ": pre_tokenizer");
+        step.get<std::string>("type", "");
+        step.get<bool>("trim_offsets", true);  // of offsets only
+        if (step.get<bool>("add_prefix_space", true)) refuse("pre_tokenizer", steps[i], "add_prefix_space false");
+        model_.byte_level_splits = step.get<bool>("use_regex", true);
+        if (model_.byte_level_splits) splitters.emplace_back(std::string(kGpt2Pattern));
+        step.refuse_unknown();
+      } else if (!last && type == "Split") {
+        splitters.push_back(read_split(steps[i]));
+      } else {
+        refuse("pre_tokenizer", steps[i], last ? "ByteLevel as the last step" : "Split");
+      }
+    }
+    model_.pre_tokenizer = PreTokenizer(std::move(splitters));
+  }
+
+  Splitter read_split(const Json& json) const {
+    JsonObject step(json, where_ + ": pre_tokenizer");
+    step.get<std::string>("type", "");
+    if (step.get<std::string>("behavior", "") != "Isolated" || step.get<bool>("invert", false)) {
+      refuse("pre_tokenizer", json, "Split with behavior Isolated and invert false");
+    }
+    const Json pattern = step.raw("pattern");
+    step.refuse_unknown();
+    if (!pattern.is_object() || pattern.size() != 1 || !pattern.contains("Regex") || !pattern.at("Regex").is_string()) {
+      refuse("pre_tokenizer pattern", pattern, "a Regex");
+    }
+    try {
+      return Splitter(pattern.at("Regex").get<std::string>());
+    } catch (const InputError& error) {
+      throw InputError(where_, ": ", error.what());
+    }
+  }
+
+  /// Encoding never adds tokens, so that what adds them at Hugging Face is kept for the next writer and otherwise
+  /// unused.
+  void check_post_processor(const Json& json) const {
+    const std::string type = type_of(json);
+    if (type == "Sequence" && json.contains("processors") && json.at("processors").is_array()) {
+      for (const Json& step : json.at("processors")) check_post_processor(step);
+    } else if (!json.is_null() && type != "ByteLevel" && type != "TemplateProcessing") {
+      refuse("post_processor", json, "ByteLevel or TemplateProcessing");
+    }
+  }
+
+  const TokenizerFile& file_;
+  std::string where_;
+  TokenizerModel model_;
+  std::unordered_map<std::string_view, TokenId> ids_;
+};
+
+}  // namespace detail
+
+/// The model of a `tokenizer.json`. Throws InputError that names the file and the key, merge or token.
+inline TokenizerModel read_tokenizer_json(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  detail::TokenizerFile file;
+  detail::TokenizerFileHandler handler(path.string(), file);
+  Json::sax_parse(text, &handler);
+  return detail::TokenizerFileInterpreter(file, path.string()).read();
+}
+
+}  // namespace ilme::text

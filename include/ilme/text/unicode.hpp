@@ -1,0 +1,103 @@
+/// UTF-8 decoding that never fails, and the character classes that pre-tokenisers ask for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <ilme/text/unicode_tables.hpp>
+
+namespace ilme::text {
+
+/// What `decode_utf8` gives for a byte that starts no well-formed character: no code point has this value.
+inline constexpr char32_t kInvalidCodePoint = 0x110000;
+
+struct DecodedCharacter {
+  char32_t code_point;   // kInvalidCodePoint when the bytes are ill-formed
+  std::uint32_t length;  // bytes taken: 1 for an ill-formed one, so that every byte belongs to exactly one unit
+};
+
+/// The character at `p` (`p < end`), by table 3-7 of the Unicode standard: overlong forms, surrogates and values above
+/// U+10FFFF are ill-formed.
+inline DecodedCharacter decode_utf8(const char* p, const char* end) {
+  const auto byte = [&](int i) { return static_cast<std::uint8_t>(p[i]); };
+  const auto continues = [&](int i) { return (byte(i) & 0xC0U) == 0x80U; };
+  const std::uint8_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead >= 0xC2 && lead <= 0xDF && end - p >= 2 && continues(1)) {
+    return {static_cast<char32_t>((lead & 0x1FU) << 6 | (byte(1) & 0x3FU)), 2};
+  }
+  if ((lead & 0xF0U) == 0xE0U && end - p >= 3 && continues(1) && continues(2)) {
+    const auto value = static_cast<char32_t>((lead & 0x0FU) << 12 | (byte(1) & 0x3FU) << 6 | (byte(2) & 0x3FU));
+    if (value >= 0x800 && (value < 0xD800 || value > 0xDFFF)) return {value, 3};
+  }
+  if (lead >= 0xF0 && lead <= 0xF4 && end - p >= 4 && continues(1) && continues(2) && continues(3)) {
+    const auto value = static_cast<char32_t>((lead & 0x07U) << 18 | (byte(1) & 0x3FU) << 12 | (byte(2) & 0x3FU) << 6 |
+                                             (byte(3) & 0x3FU));
+    if (value >= 0x10000 && value <= 0x10FFFF) return {value, 4};
+  }
+  return {kInvalidCodePoint, 1};
+}
+
+/// True when every byte of `text` belongs to a well-formed character.
+inline bool is_valid_utf8(std::string_view text) {
+  for (const char *p = text.data(), *end = p + text.size(); p < end;) {
+    const DecodedCharacter character = decode_utf8(p, end);
+    if (character.code_point == kInvalidCodePoint) return false;
+    p += character.length;
+  }
+  return true;
+}
+
+/// The classes by which the known patterns split, as Hugging Face's regex engine (Unicode 16) sees them. Classes from
+/// `space` on are `\s`.
+enum class CharClass : std::uint8_t {
+  other,    // none of the following, and every ill-formed byte
+  letter,   // \p{L}
+  number,   // \p{N}
+  space,    // \s but for the next
+  newline,  // \r and \n
+};
+
+/// The class of every code point, in pages of 256.
+class CharClassTable {
+ public:
+  CharClassTable() : page_of_(0x1100, 0), pages_(256, CharClass::other) {
+    for (const auto& range : detail::kLetterRanges) fill(range, CharClass::letter);
+    for (const auto& range : detail::kNumberRanges) fill(range, CharClass::number);
+    for (const auto& range : detail::kSpaceRanges) fill(range, CharClass::space);
+    fill({'\n', '\n'}, CharClass::newline);
+    fill({'\r', '\r'}, CharClass::newline);
+    for (char32_t c = 0; c < 128; ++c) ascii_[c] = (*this)[c];
+  }
+
+  /// The class of a code point; `kInvalidCodePoint` is `other`.
+  CharClass operator[](char32_t c) const {
+    return c < kInvalidCodePoint ? pages_[std::size_t{page_of_[c >> 8]} * 256 + (c & 0xFF)] : CharClass::other;
+  }
+  CharClass ascii(std::uint8_t c) const { return ascii_[c]; }
+
+ private:
+  void fill(detail::CodePointRange range, CharClass value) {
+    for (char32_t c = range.first; c <= range.last; ++c) {
+      std::uint16_t& page = page_of_[c >> 8];
+      if (page == 0) {
+        page = static_cast<std::uint16_t>(pages_.size() / 256);
+        pages_.resize(pages_.size() + 256, CharClass::other);
+      }
+      pages_[std::size_t{page} * 256 + (c & 0xFF)] = value;
+    }
+  }
+
+  std::array<CharClass, 128> ascii_{};
+  std::vector<std::uint16_t> page_of_;  // page 0 is all `other`
+  std::vector<CharClass> pages_;
+};
+
+inline const CharClassTable& char_classes() {
+  static const CharClassTable table;
+  return table;
+}
+
+}  // namespace ilme::text
