@@ -1,4 +1,5 @@
-/// The shape of a Llama model. Plain data without torch; hf/config.hpp reads and writes it as Hugging Face's config.json.
+/// The shape of a Llama model. Plain data without torch; hf/config.hpp reads and writes it as Hugging Face's
+/// config.json.
 #pragma once
 
 #include <cstdint>

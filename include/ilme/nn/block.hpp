@@ -1,0 +1,138 @@
+/// The parts of a Llama block: RMSNorm, grouped-query attention, SwiGLU feed-forward.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <ilme/nn/kv_cache.hpp>
+#include <ilme/nn/linear.hpp>
+#include <ilme/nn/llama_config.hpp>
+#include <ilme/ops/policy.hpp>
+
+namespace ilme::nn {
+
+/// Root-mean-square normalisation with a learned scale (Zhang & Sennrich 2019).
+template <ops::ModelOperations Ops>
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(std::int64_t size, double eps, const at::TensorOptions& options)
+      : weight(register_parameter("weight", at::empty({size}, options))), eps_(eps) {}
+
+  at::Tensor forward(const at::Tensor& x) { return Ops::rms_norm(x, weight, eps_); }
+
+  at::Tensor weight;
+
+ private:
+  double eps_;
+};
+
+/// What a block needs beside the hidden states: rotary tables [batch, sequence, head_dim], and either the documents'
+/// offsets over the flattened tokens (training) or this layer's cache (generation).
+struct AttentionContext {
+  at::Tensor cos, sin;
+  const std::vector<std::int64_t>* sequence_offsets = nullptr;
+  KvCache* cache = nullptr;
+};
+
+/// Causal self-attention with grouped keys and values and rotary positions. Hidden states [batch, sequence, hidden].
+template <ops::ModelOperations Ops, class LinearType>
+class Attention : public torch::nn::Module {
+ public:
+  Attention(const LlamaConfig& config, std::size_t layer, const at::TensorOptions& options)
+      : q_proj(project("q_proj", config.hidden_size, config.num_attention_heads * config.head_dim, options)),
+        k_proj(project("k_proj", config.hidden_size, config.num_key_value_heads * config.head_dim, options)),
+        v_proj(project("v_proj", config.hidden_size, config.num_key_value_heads * config.head_dim, options)),
+        o_proj(project("o_proj", config.num_attention_heads * config.head_dim, config.hidden_size, options)),
+        heads_(config.num_attention_heads),
+        kv_heads_(config.num_key_value_heads),
+        head_dim_(config.head_dim),
+        layer_(layer) {}
+
+  at::Tensor forward(const at::Tensor& x, const AttentionContext& context) {
+    const std::int64_t batch = x.size(0), sequence = x.size(1);
+    const at::Tensor q =
+        Ops::rope(q_proj->forward(x).view({batch, sequence, heads_, head_dim_}), context.cos, context.sin);
+    const at::Tensor k =
+        Ops::rope(k_proj->forward(x).view({batch, sequence, kv_heads_, head_dim_}), context.cos, context.sin);
+    const at::Tensor v = v_proj->forward(x).view({batch, sequence, kv_heads_, head_dim_});
+    const at::Tensor mixed = context.cache == nullptr ? Ops::attention(q.flatten(0, 1), k.flatten(0, 1),
+                                                                       v.flatten(0, 1), *context.sequence_offsets)
+                                                      : attend_to_cache(q, k, v, context.cache->layer(layer_));
+    return o_proj->forward(mixed.view({batch, sequence, heads_ * head_dim_}));
+  }
+
+  std::shared_ptr<LinearType> q_proj, k_proj, v_proj, o_proj;
+
+ private:
+  std::shared_ptr<LinearType> project(const std::string& name, std::int64_t in, std::int64_t out,
+                                      const at::TensorOptions& options) {
+    return register_module(name, std::make_shared<LinearType>(in, out, options));
+  }
+
+  /// The new tokens see everything cached and, among themselves, what precedes them.
+  at::Tensor attend_to_cache(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, LayerCache& cache) const {
+    const auto [keys, values] = cache.append(k.transpose(1, 2), v.transpose(1, 2));
+    const std::int64_t fresh = q.size(1), total = keys.size(2);
+    std::optional<at::Tensor> mask;
+    if (fresh > 1 && total > fresh) {
+      mask = at::ones({fresh, total}, q.options().dtype(at::kBool)).tril(total - fresh);
+    }
+    return at::scaled_dot_product_attention(q.transpose(1, 2), keys, values, mask, 0.0,
+                                            /*is_causal=*/fresh > 1 && total == fresh, std::nullopt,
+                                            /*enable_gqa=*/heads_ != kv_heads_)
+        .transpose(1, 2)
+        .contiguous();
+  }
+
+  std::int64_t heads_, kv_heads_, head_dim_;
+  std::size_t layer_;
+};
+
+/// down_proj(silu(gate_proj(x)) * up_proj(x)).
+template <ops::ModelOperations Ops, class LinearType>
+class Mlp : public torch::nn::Module {
+ public:
+  Mlp(const LlamaConfig& config, const at::TensorOptions& options)
+      : gate_proj(register_module("gate_proj",
+                                  std::make_shared<LinearType>(config.hidden_size, config.intermediate_size, options))),
+        up_proj(register_module("up_proj",
+                                std::make_shared<LinearType>(config.hidden_size, config.intermediate_size, options))),
+        down_proj(register_module(
+            "down_proj", std::make_shared<LinearType>(config.intermediate_size, config.hidden_size, options))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    return down_proj->forward(Ops::swiglu(gate_proj->forward(x), up_proj->forward(x)));
+  }
+
+  std::shared_ptr<LinearType> gate_proj, up_proj, down_proj;
+};
+
+/// One pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
+template <ops::ModelOperations Ops, class LinearType>
+class Block : public torch::nn::Module {
+ public:
+  Block(const LlamaConfig& config, std::size_t layer, const at::TensorOptions& options)
+      : self_attn(register_module("self_attn", std::make_shared<Attention<Ops, LinearType>>(config, layer, options))),
+        mlp(register_module("mlp", std::make_shared<Mlp<Ops, LinearType>>(config, options))),
+        input_layernorm(register_module(
+            "input_layernorm", std::make_shared<RmsNorm<Ops>>(config.hidden_size, config.rms_norm_eps, options))),
+        post_attention_layernorm(
+            register_module("post_attention_layernorm",
+                            std::make_shared<RmsNorm<Ops>>(config.hidden_size, config.rms_norm_eps, options))) {}
+
+  at::Tensor forward(const at::Tensor& x, const AttentionContext& context) {
+    const at::Tensor attended = x + self_attn->forward(input_layernorm->forward(x), context);
+    return attended + mlp->forward(post_attention_layernorm->forward(attended));
+  }
+
+  std::shared_ptr<Attention<Ops, LinearType>> self_attn;
+  std::shared_ptr<Mlp<Ops, LinearType>> mlp;
+  std::shared_ptr<RmsNorm<Ops>> input_layernorm, post_attention_layernorm;
+};
+
+}  // namespace ilme::nn

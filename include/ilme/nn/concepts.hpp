@@ -1,0 +1,29 @@
+/// What a trainer, an evaluation or a generation needs of a model.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include <ilme/data/collate.hpp>
+#include <ilme/nn/kv_cache.hpp>
+
+namespace ilme::nn {
+
+/// Final hidden states [batch, sequence, hidden] for a packed batch, and the head that turns them into logits. The loss
+/// sees these two and not the logits, so that a fused loss needs no change of the model.
+template <class Model>
+concept CausalModel = requires(Model& model, const data::Batch& batch) {
+  { model.hidden(batch) } -> std::convertible_to<at::Tensor>;
+  { model.lm_head_weight() } -> std::convertible_to<at::Tensor>;
+};
+
+/// A causal model that continues from a cache.
+template <class Model>
+concept CachedModel = CausalModel<Model> && requires(Model& model, const at::Tensor& input_ids, KvCache& cache) {
+  { model.hidden(input_ids, cache) } -> std::convertible_to<at::Tensor>;
+  { model.config().num_hidden_layers } -> std::convertible_to<std::int64_t>;
+};
+
+}  // namespace ilme::nn

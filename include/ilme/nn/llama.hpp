@@ -1,0 +1,109 @@
+/// The Llama language model as a template over its operations and its linear type.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/module.h>
+
+#include <ilme/data/collate.hpp>
+#include <ilme/nn/block.hpp>
+#include <ilme/nn/linear.hpp>
+#include <ilme/nn/llama_config.hpp>
+#include <ilme/nn/rotary_embedding.hpp>
+
+namespace ilme::nn {
+
+/// A decoder of Llama's architecture (Touvron et al. 2023; Llama 3: Grattafiori et al. 2024). Parameter names are those
+/// of Hugging Face's LlamaForCausalLM; with tied embeddings there is no lm_head parameter. `LinearType` is Linear, or
+/// lora::Lora<Linear> for a model that can carry adapters. Any dtype that ATen multiplies; parameters are uninitialised
+/// until `initialize` or hf::load_parameters.
+template <ops::ModelOperations Ops, class LinearType = Linear>
+class Llama : public torch::nn::Module {
+ public:
+  explicit Llama(const LlamaConfig& config, const at::TensorOptions& options = at::kFloat)
+      : embed_tokens(std::make_shared<Embedding>(config.vocab_size, config.hidden_size, options)),
+        norm(std::make_shared<RmsNorm<Ops>>(config.hidden_size, config.rms_norm_eps, options)),
+        config_(config),
+        rotary_(config) {
+    auto layer_list = std::make_shared<Group>();
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+      layers.push_back(std::make_shared<Block<Ops, LinearType>>(config, static_cast<std::size_t>(i), options));
+      layer_list->add(std::to_string(i), layers.back());
+    }
+    auto decoder = std::make_shared<Group>();
+    decoder->add("embed_tokens", embed_tokens);
+    decoder->add("layers", std::move(layer_list));
+    decoder->add("norm", norm);
+    register_module("model", std::move(decoder));
+    if (!config.tie_word_embeddings) {
+      lm_head = register_module("lm_head", std::make_shared<Linear>(config.hidden_size, config.vocab_size, options));
+    }
+  }
+
+  /// Final hidden states [batch, sequence, hidden] of a packed batch: after the last norm, before the head.
+  at::Tensor hidden(const data::Batch& batch) {
+    const auto [cos, sin] = rotary_.forward(batch.position_ids);
+    return run_blocks(batch.input_ids, {cos, sin, &batch.sequence_offsets, nullptr});
+  }
+
+  /// Hidden states of new tokens input_ids int64 [batch, new] that continue what `cache` holds; appends them to it.
+  at::Tensor hidden(const at::Tensor& input_ids, KvCache& cache) {
+    const std::int64_t fresh = input_ids.size(1);
+    const at::Tensor positions =
+        at::arange(cache.length(), cache.length() + fresh, input_ids.options()).expand_as(input_ids);
+    const auto [cos, sin] = rotary_.forward(positions);
+    const at::Tensor states = run_blocks(input_ids, {cos, sin, nullptr, &cache});
+    cache.advance(fresh);
+    return states;
+  }
+
+  /// The head's weight [vocab_size, hidden_size]: logits = hidden @ weight^T. The embedding when they are tied.
+  const at::Tensor& lm_head_weight() const { return lm_head ? lm_head->weight : embed_tokens->weight; }
+
+  /// Draws fresh weights as Transformers does: normal(0, initializer_range) for matrices, 1 for norms.
+  void initialize(std::uint64_t seed) {
+    const at::NoGradGuard no_gradient;
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    for (auto& parameter : named_parameters()) {
+      at::Tensor& weight = parameter.value();
+      if (weight.dim() == 1) {
+        weight.fill_(1.0);
+      } else {
+        weight.copy_(at::normal(0.0, config_.initializer_range, weight.sizes(), generator, at::kFloat));
+      }
+    }
+  }
+
+  const LlamaConfig& config() const noexcept { return config_; }
+
+  std::shared_ptr<Embedding> embed_tokens;
+  std::vector<std::shared_ptr<Block<Ops, LinearType>>> layers;
+  std::shared_ptr<RmsNorm<Ops>> norm;
+  std::shared_ptr<Linear> lm_head;  ///< null when tied
+
+ private:
+  /// A level of the parameter names ("model", "layers") that computes nothing itself.
+  struct Group : torch::nn::Module {
+    void add(const std::string& name, std::shared_ptr<torch::nn::Module> child) {
+      register_module(name, std::move(child));
+    }
+  };
+
+  at::Tensor run_blocks(const at::Tensor& input_ids, const AttentionContext& context) {
+    at::Tensor states = embed_tokens->forward(input_ids);
+    for (auto& layer : layers) states = layer->forward(states, context);
+    return norm->forward(states);
+  }
+
+  LlamaConfig config_;
+  RotaryEmbedding rotary_;
+};
+
+}  // namespace ilme::nn

@@ -1,0 +1,199 @@
+/// The training loop: composes a model, a loss, an optimizer and a source of batches.
+#pragma once
+
+#include <chrono>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <ilme/core/error.hpp>
+#include <ilme/core/json.hpp>
+#include <ilme/data/batch.hpp>
+#include <ilme/data/collate.hpp>
+#include <ilme/data/concepts.hpp>
+#include <ilme/loss/linear_cross_entropy.hpp>
+#include <ilme/nn/concepts.hpp>
+#include <ilme/optim/clip.hpp>
+#include <ilme/optim/concepts.hpp>
+#include <ilme/optim/gradient_sink.hpp>
+
+namespace ilme::train {
+
+struct TrainerOptions {
+  std::int64_t total_steps = 1;
+  std::int64_t accumulate = 1;                                  ///< micro-batches a step
+  double max_grad_norm = 1.0;                                   ///< 0: no clipping
+  std::function<double(std::int64_t step)> learning_rate = {};  ///< by step, counted from 1; optim::Schedule fits
+  std::int64_t max_bad_steps = 10;  ///< so many steps without a finite loss and norm, one after another, end the run
+};
+
+/// What one optimizer step did.
+struct StepReport {
+  std::int64_t step = 0;  ///< counted from 1
+  double loss = 0;        ///< mean over the step's counted tokens, before the update
+  double grad_norm = 0;   ///< before clipping
+  double learning_rate = 0;
+  std::int64_t loss_tokens = 0;  ///< tokens whose label counted
+  std::int64_t positions = 0;    ///< positions computed, padding included
+  double seconds = 0;
+  bool skipped = false;  ///< nothing was learnt: no counted token, or a loss or norm that is not finite
+};
+
+template <class C, class Trainer>
+concept Callback = requires(C& callback, Trainer& trainer, const StepReport& report) {
+  callback.on_step(trainer, report);
+};
+
+/// A thin loop over `train_step`; holds references, owns only counters and the gradient sink. The loss of a step is the
+/// sum of token losses over all its micro-batches divided by their number of counted tokens, as one large batch would
+/// have it (not a mean of means).
+template <nn::CausalModel Model, loss::LossModule Loss, optim::Optimizer Optimizer, data::BatchSource Source>
+class Trainer {
+ public:
+  Trainer(Model& model, Loss loss, Optimizer& optimizer, Source& source, TrainerOptions options)
+      : model_(model),
+        loss_(std::move(loss)),
+        optimizer_(optimizer),
+        source_(source),
+        options_(std::move(options)),
+        sink_(optimizer.parameters()) {
+    if (options_.accumulate < 1) throw InputError("accumulate is ", options_.accumulate, ", expected 1 or more");
+    if (!options_.learning_rate) throw InputError("TrainerOptions::learning_rate is not set");
+  }
+
+  /// One optimizer step. Throws RunError after too many steps in a row whose loss or gradient norm is not finite.
+  StepReport train_step() {
+    const auto start = std::chrono::steady_clock::now();
+    StepReport report;
+    report.step = ++step_;
+    report.learning_rate = options_.learning_rate(step_);
+    const std::vector<data::PackedBatch> micro_batches = take_micro_batches();
+    for (const auto& batch : micro_batches) {
+      report.loss_tokens += batch.token_count;
+      report.positions += batch.rows * batch.sequence_length;
+    }
+    positions_seen_ += report.positions;
+    if (report.loss_tokens > 0) {
+      for (const auto& batch : micro_batches) report.loss += backward(batch, report.loss_tokens);
+      update(report);
+    }
+    report.skipped = report.loss_tokens == 0 || !std::isfinite(report.loss) || !std::isfinite(report.grad_norm);
+    count_bad_steps(report);
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return report;
+  }
+
+  /// Steps until the last one or a request to stop, calling each callback's `on_step(trainer, report)` in order, and at
+  /// the end `on_end(trainer)` of those that have one.
+  template <class... Callbacks>
+  requires(Callback<Callbacks, Trainer>&&...) void run(Callbacks&&... callbacks) {
+    while (step_ < options_.total_steps && !stop_requested_) {
+      const StepReport report = train_step();
+      (callbacks.on_step(*this, report), ...);
+    }
+    (finish(callbacks), ...);
+  }
+
+  /// Makes `run` return after the current step.
+  void request_stop() noexcept { stop_requested_ = true; }
+  bool stop_requested() const noexcept { return stop_requested_; }
+
+  std::int64_t step() const noexcept { return step_; }
+  std::int64_t total_steps() const noexcept { return options_.total_steps; }
+  std::int64_t positions_seen() const noexcept { return positions_seen_; }
+  Model& model() noexcept { return model_; }
+  Optimizer& optimizer() noexcept { return optimizer_; }
+  optim::GradientSink& gradient_sink() noexcept { return sink_; }
+
+  /// Counters and the source's place; the tensors (parameters, optimizer, generator) go into a checkpoint beside it
+  /// (train/resume.hpp).
+  Json state() const {
+    return {{"step", step_},
+            {"positions_seen", positions_seen_},
+            {"accumulate", options_.accumulate},
+            {"source", source_.state()}};
+  }
+
+  /// Takes back what `state()` gave. InputError when the run was made with another accumulation or other data.
+  void restore(const Json& state) {
+    JsonObject object(state, "trainer state");
+    const auto accumulate = object.require<std::int64_t>("accumulate");
+    if (accumulate != options_.accumulate) {
+      throw InputError("the checkpoint was made with accumulate ", accumulate, ", this run has ", options_.accumulate);
+    }
+    source_.restore(state.at("source"));
+    step_ = object.require<std::int64_t>("step");
+    positions_seen_ = object.require<std::int64_t>("positions_seen");
+  }
+
+ private:
+  std::vector<data::PackedBatch> take_micro_batches() {
+    std::vector<data::PackedBatch> batches;
+    for (std::int64_t i = 0; i < options_.accumulate; ++i) {
+      std::optional<data::PackedBatch> batch = source_.next();
+      if (!batch) break;
+      batches.push_back(std::move(*batch));
+    }
+    return batches;
+  }
+
+  /// Adds one micro-batch's share to the gradients; returns its share of the loss.
+  double backward(const data::PackedBatch& packed, std::int64_t step_tokens) {
+    if (packed.token_count == 0) return 0.0;
+    const data::Batch batch = data::collate(packed);
+    const at::Tensor hidden = model_.hidden(batch);
+    const ops::LossSum loss = [&] {
+      if constexpr (loss::EarlyGradientLoss<Loss>) {
+        return loss_(hidden, model_.lm_head_weight(), batch.labels, sink_.receiver());
+      } else {
+        return loss_(hidden, model_.lm_head_weight(), batch.labels);
+      }
+    }();
+    const at::Tensor share = loss.sum / static_cast<double>(step_tokens);
+    share.backward();
+    return share.template item<double>();
+  }
+
+  void update(StepReport& report) {
+    const at::Tensor norm = optim::global_norm(sink_.gradients());
+    report.grad_norm = norm.item<double>();
+    if (std::isfinite(report.loss) && std::isfinite(report.grad_norm)) {
+      std::optional<at::Tensor> clip;
+      if (options_.max_grad_norm > 0 && report.grad_norm > options_.max_grad_norm) clip = norm / options_.max_grad_norm;
+      optimizer_.step(sink_.gradients(), report.learning_rate, clip);
+    }
+    sink_.clear();
+  }
+
+  void count_bad_steps(const StepReport& report) {
+    bad_steps_ = report.skipped ? bad_steps_ + 1 : 0;
+    if (bad_steps_ >= options_.max_bad_steps) {
+      throw RunError("step ", step_, ": ", bad_steps_, " steps in a row taught nothing (loss ", report.loss,
+                     ", gradient norm ", report.grad_norm, ", counted tokens ", report.loss_tokens,
+                     "); try a lower learning rate or look at the data");
+    }
+  }
+
+  template <class C>
+  void finish(C& callback) {
+    if constexpr (requires { callback.on_end(*this); }) callback.on_end(*this);
+  }
+
+  Model& model_;
+  Loss loss_;
+  Optimizer& optimizer_;
+  Source& source_;
+  TrainerOptions options_;
+  optim::GradientSink sink_;
+  std::int64_t step_ = 0, positions_seen_ = 0, bad_steps_ = 0;
+  bool stop_requested_ = false;
+};
+
+}  // namespace ilme::train

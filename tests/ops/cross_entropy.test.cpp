@@ -1,0 +1,184 @@
+#include "support/catch_torch.hpp"
+
+#include "support/gradients.hpp"
+#include "support/temporary.hpp"
+
+#include <ilme/io/safetensors.hpp>
+#include <ilme/ops/cross_entropy.hpp>
+
+using ilme::ops::linear_cross_entropy;
+using ilme::ops::linear_cross_entropy_reference;
+using ilme::test::leaf;
+using ilme::test::max_difference;
+using ilme::test::random;
+using ilme::test::relative_error;
+
+namespace {
+
+struct Result {
+  double sum;
+  std::int64_t tokens;
+  at::Tensor d_hidden, d_weight;
+};
+
+template <class Op>
+Result run(Op&& op, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, at::ScalarType dtype,
+           double scale = 1.0) {
+  const at::Tensor x = leaf(hidden, dtype), w = leaf(weight, dtype);
+  const auto loss = op(x, w, labels);
+  (loss.sum * scale).backward();
+  return {loss.sum.template item<double>(), loss.tokens, x.grad(), w.grad()};
+}
+
+at::Tensor labels_with_gaps(std::int64_t rows, std::int64_t vocabulary) {
+  at::Tensor labels = at::arange(rows, at::kLong) * 7 % vocabulary;
+  for (std::int64_t i = 0; i < rows; i += 3) labels[i] = ilme::ops::kIgnoreIndex;
+  return labels;
+}
+
+/// Chunks of 16 rows, the smallest.
+const auto small_chunks = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
+  return linear_cross_entropy(x, w, y, {.chunk_bytes = 1, .weight_gradient = {}});
+};
+
+}  // namespace
+
+TEST_CASE("linear_cross_entropy equals its twin in fp64, fp32 and bf16") {
+  const auto [dtype, tolerance] =
+      GENERATE(std::pair{at::kDouble, 1e-10}, std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 1e-2});
+  const std::int64_t rows = GENERATE(1, 15, 67);
+  const at::Tensor hidden = random({rows, 13}), weight = random({37, 13}, at::kDouble, 2);
+  const at::Tensor labels = labels_with_gaps(rows, 37);
+  const Result expected = run(linear_cross_entropy_reference, hidden, weight, labels, dtype, 0.3);
+  const Result got = run(small_chunks, hidden, weight, labels, dtype, 0.3);
+  CHECK(got.tokens == expected.tokens);
+  CHECK(got.sum == Catch::Approx(expected.sum).epsilon(tolerance).margin(tolerance));
+  CHECK(relative_error(got.d_hidden, expected.d_hidden) <= tolerance);
+  CHECK(relative_error(got.d_weight, expected.d_weight) <= tolerance);
+}
+
+TEST_CASE("linear_cross_entropy agrees with finite differences") {
+  const at::Tensor hidden = random({5, 4}), weight = random({6, 4}, at::kDouble, 2);
+  const at::Tensor labels = labels_with_gaps(5, 6);
+  const Result got = run(small_chunks, hidden, weight, labels, at::kDouble);
+  const auto value = [&](const at::Tensor& x, const at::Tensor& w) {
+    return small_chunks(x, w, labels).sum.item<double>();
+  };
+  const double h = 1e-6;
+  for (std::int64_t i = 0; i < hidden.numel(); ++i) {
+    at::Tensor up = hidden.clone(), down = hidden.clone();
+    up.view(-1)[i] += h;
+    down.view(-1)[i] -= h;
+    REQUIRE(got.d_hidden.flatten()[i].item<double>() ==
+            Catch::Approx((value(up, weight) - value(down, weight)) / (2 * h)).margin(1e-7));
+  }
+  for (std::int64_t i = 0; i < weight.numel(); ++i) {
+    at::Tensor up = weight.clone(), down = weight.clone();
+    up.view(-1)[i] += h;
+    down.view(-1)[i] -= h;
+    REQUIRE(got.d_weight.flatten()[i].item<double>() ==
+            Catch::Approx((value(hidden, up) - value(hidden, down)) / (2 * h)).margin(1e-7));
+  }
+}
+
+TEST_CASE("no counted label gives loss 0, zero gradients and zero tokens") {
+  const at::Tensor labels = at::full({4}, ilme::ops::kIgnoreIndex, at::kLong);
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    for (const bool fused : {true, false}) {
+      const at::Tensor hidden = random({4, 8}), weight = random({9, 8});
+      const Result got = fused ? run(small_chunks, hidden, weight, labels, dtype)
+                               : run(linear_cross_entropy_reference, hidden, weight, labels, dtype);
+      CHECK(got.sum == 0.0);
+      CHECK(got.tokens == 0);
+      CHECK(got.d_hidden.abs().max().item<double>() == 0.0);
+      CHECK(got.d_weight.abs().max().item<double>() == 0.0);
+    }
+  }
+  const Result empty = run(small_chunks, at::zeros({0, 8}), random({9, 8}), at::zeros({0}, at::kLong), at::kFloat);
+  CHECK(empty.sum == 0.0);
+  CHECK(empty.d_weight.abs().max().item<double>() == 0.0);
+}
+
+TEST_CASE("labels outside the vocabulary and shapes that do not fit are refused") {
+  const at::Tensor hidden = random({2, 8}), weight = random({9, 8});
+  CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, at::tensor({1, 9}, at::kLong)), c10::IndexError);
+  CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, at::tensor({-1, 2}, at::kLong)), c10::IndexError);
+  CHECK_THROWS_AS(linear_cross_entropy(hidden, random({9, 7}), at::tensor({1, 2}, at::kLong)), c10::ValueError);
+  CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, at::tensor({1, 2, 3}, at::kLong)), c10::ValueError);
+}
+
+TEST_CASE("a frozen head gets no gradient and a receiver gets it in float32") {
+  const at::Tensor labels = at::tensor({1, 5, 2}, at::kLong);
+  const at::Tensor x = leaf(random({3, 8}), at::kBFloat16);
+  at::Tensor w = random({9, 8}, at::kBFloat16, 2);
+  linear_cross_entropy(x, w, labels).sum.backward();
+  CHECK(x.grad().defined());
+  CHECK_FALSE(w.grad().defined());
+
+  w = leaf(w, at::kBFloat16);
+  at::Tensor received;
+  linear_cross_entropy(x, w, labels,
+                       {.weight_gradient =
+                            [&](const at::Tensor& parameter, at::Tensor gradient) {
+                              CHECK(parameter.is_same(w));
+                              received = gradient;
+                            }})
+      .sum.backward();
+  REQUIRE(received.defined());
+  CHECK(received.scalar_type() == at::kFloat);
+  CHECK_FALSE(w.grad().defined());
+}
+
+TEST_CASE("micro-batches sum to one batch: case ce-accum-tokens") {
+  const auto folder = ilme::test::shared_path("cases/ce-accum-tokens");
+  if (!folder) SKIP("shared/cases/ce-accum-tokens is absent");
+  const ilme::io::SafetensorsFile in(*folder / "in.safetensors"), out(*folder / "expected_grads.safetensors");
+  const at::Tensor rows = leaf(in.tensor("hidden"), at::kFloat), weight = leaf(in.tensor("weight"), at::kFloat);
+  const at::Tensor targets = in.tensor("targets");
+  const double expected_sums[] = {17.836383556726542, 5.551515071114986, 0.0};
+  double total = 0;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const auto loss = small_chunks(rows.narrow(0, i * 8, 8), weight, targets.narrow(0, i * 8, 8));
+    CHECK(loss.sum.item<double>() == Catch::Approx(expected_sums[i]).epsilon(1e-5));
+    (loss.sum / 8.0).backward();
+    total += loss.sum.item<double>();
+  }
+  CHECK(total / 8 == Catch::Approx(2.923487328480191).epsilon(1e-5));
+  CHECK(relative_error(weight.grad(), out.tensor("dweight")) <= 1e-5);
+  CHECK(relative_error(rows.grad(), out.tensor("dhidden")) <= 1e-5);
+}
+
+TEST_CASE("the bf16 weight gradient does not depend on the chunk: case ce-bf16-dw") {
+  const auto folder = ilme::test::shared_path("cases/ce-bf16-dw");
+  if (!folder) SKIP("shared/cases/ce-bf16-dw is absent");
+  const ilme::io::SafetensorsFile in(*folder / "in.safetensors"), out(*folder / "expected_grads.safetensors");
+  const at::Tensor labels = in.tensor("targets"), hidden = in.tensor("hidden"), weight = in.tensor("weight");
+  for (const std::int64_t rows : {16, 64, 512, 4096}) {
+    const at::Tensor x = leaf(hidden, at::kBFloat16), w = leaf(weight, at::kBFloat16);
+    at::Tensor gradient;
+    const auto loss = linear_cross_entropy(
+        x, w, labels, {rows * weight.size(0) * 4, [&](const at::Tensor&, at::Tensor g) { gradient = g; }});
+    (loss.sum / static_cast<double>(loss.tokens)).backward();
+    CHECK(loss.sum.item<double>() / static_cast<double>(loss.tokens) == Catch::Approx(2.7938037884346825).margin(2e-3));
+    CHECK(relative_error(gradient, out.tensor("dweight")) <= 0.01);
+  }
+}
+
+TEST_CASE("more logits than an int32 can index: case ce-int32-index", "[.][slow]") {
+  const std::int64_t tokens = 67108872;
+  at::Tensor hidden = at::zeros({tokens, 1});
+  hidden[tokens - 1] = 1.0;
+  hidden.set_requires_grad(true);
+  const at::Tensor weight = (at::arange(32, at::kFloat) * 0.25).unsqueeze(1);
+  at::Tensor labels = at::full({tokens}, ilme::ops::kIgnoreIndex, at::kLong);
+  labels[0] = 0;
+  labels[33554436] = 0;
+  labels[tokens - 1] = 31;
+  const auto loss = linear_cross_entropy(hidden, weight, labels);
+  (loss.sum / static_cast<double>(loss.tokens)).backward();
+  CHECK(loss.sum.item<double>() / 3 == Catch::Approx(2.813275945379136).epsilon(1e-5));
+  CHECK(hidden.grad()[tokens - 1].item<double>() == Catch::Approx(-0.29250610481340633).epsilon(1e-4));
+  CHECK(hidden.grad()[0].item<double>() == Catch::Approx(1.2916666666666667).epsilon(1e-4));
+  CHECK(hidden.grad()[33554436].item<double>() == Catch::Approx(1.2916666666666667).epsilon(1e-4));
+  CHECK(hidden.grad()[1].item<double>() == 0.0);
+}

@@ -1,0 +1,143 @@
+#include "support/catch_torch.hpp"
+
+#include "support/gradients.hpp"
+
+#include <ilme/core/error.hpp>
+#include <ilme/optim/adamw.hpp>
+#include <ilme/optim/clip.hpp>
+#include <ilme/optim/concepts.hpp>
+#include <ilme/optim/gradient_sink.hpp>
+#include <ilme/optim/schedule.hpp>
+
+using namespace ilme::optim;
+using ilme::test::leaf;
+using ilme::test::max_difference;
+using ilme::test::random;
+
+static_assert(Optimizer<AdamW>);
+
+TEST_CASE("AdamW equals torch's, with decay on matrices only") {
+  const at::Tensor matrix = random({5, 3}), vector = random({4}, at::kDouble, 2);
+  at::Tensor a = leaf(matrix, at::kFloat), b = leaf(vector, at::kFloat), c = leaf(matrix, at::kFloat),
+             d = leaf(vector, at::kFloat);
+  AdamW ours({{"a", a}, {"b", b}});
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<at::Tensor>{c},
+                      std::make_unique<torch::optim::AdamWOptions>(
+                          torch::optim::AdamWOptions(0.01).betas({0.9, 0.95}).weight_decay(0.1)));
+  groups.emplace_back(std::vector<at::Tensor>{d},
+                      std::make_unique<torch::optim::AdamWOptions>(
+                          torch::optim::AdamWOptions(0.01).betas({0.9, 0.95}).weight_decay(0.0)));
+  torch::optim::AdamW theirs(groups);
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    std::vector<at::Tensor> gradients{random({5, 3}, at::kFloat, 10 + step), random({4}, at::kFloat, 20 + step)};
+    c.mutable_grad() = gradients[0].clone() / 3.0;
+    d.mutable_grad() = gradients[1].clone() / 3.0;
+    theirs.step();
+    ours.step(gradients, 0.01, at::scalar_tensor(3.0, at::kFloat));
+  }
+  CHECK(max_difference(a, c) < 1e-6);
+  CHECK(max_difference(b, d) < 1e-6);
+}
+
+TEST_CASE("a bf16 parameter follows its fp32 master") {
+  at::Tensor low = leaf(at::ones({8}), at::kBFloat16), high = leaf(at::ones({8}), at::kFloat);
+  AdamW with_master({{"w", low}}), plain({{"w", high}});
+  for (int step = 0; step < 50; ++step) {
+    std::vector<at::Tensor> g1{at::ones({8})}, g2{at::ones({8})};
+    with_master.step(g1, 1e-4);  // each step is a fortieth of half a bf16 unit: without a master nothing would move
+    plain.step(g2, 1e-4);
+  }
+  CHECK(high[0].item<double>() == Catch::Approx(0.995).margin(1e-4));
+  CHECK(at::equal(low, high.to(at::kBFloat16)));
+}
+
+TEST_CASE("AdamW's state survives a round trip exactly; a wrong shape is refused") {
+  const auto gradient = [](std::uint64_t step) { return std::vector<at::Tensor>{random({3, 3}, at::kFloat, step)}; };
+  at::Tensor a = leaf(random({3, 3}), at::kBFloat16), b = leaf(random({3, 3}), at::kBFloat16);
+  AdamW first({{"w", a}}), second({{"w", b}});
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    auto g = gradient(step);
+    first.step(g, 0.1);
+  }
+  std::map<std::string, at::Tensor> saved;
+  for (const auto& [name, tensor] : first.state()) saved[name] = tensor.clone();
+  second.load_state([&](const std::string& name) { return saved.at(name); });
+  for (std::uint64_t step = 3; step < 6; ++step) {
+    auto g = gradient(step), h = gradient(step);
+    first.step(g, 0.1);
+    second.step(h, 0.1);
+  }
+  CHECK(at::equal(a, b));
+  CHECK_THROWS_AS(second.load_state([](const std::string&) { return at::zeros({7}); }), ilme::InputError);
+}
+
+TEST_CASE("a parameter without a gradient is left alone") {
+  at::Tensor a = leaf(at::ones({2, 2}), at::kFloat), b = leaf(at::ones({2, 2}), at::kFloat);
+  AdamW optimizer({{"a", a}, {"b", b}});
+  std::vector<at::Tensor> gradients{at::ones({2, 2}), at::Tensor()};
+  optimizer.step(gradients, 0.1);
+  CHECK(a[0][0].item<double>() < 1.0);
+  CHECK(at::equal(b, at::ones({2, 2})));
+}
+
+TEST_CASE("the sink sums in float32 and empties .grad") {
+  at::Tensor w = leaf(at::ones({4}), at::kBFloat16);
+  GradientSink sink({w});
+  for (int i = 0; i < 300; ++i) (w * 1.0).sum().backward();
+  CHECK_FALSE(w.grad().defined());
+  REQUIRE(sink.gradients()[0].defined());
+  CHECK(sink.gradients()[0].scalar_type() == at::kFloat);
+  CHECK(sink.gradients()[0][0].item<double>() == 300.0);  // bf16 would stop at 256
+  sink.receiver()(w, at::full({4}, 0.5));
+  CHECK(sink.gradients()[0][0].item<double>() == 300.5);
+  sink.clear();
+  CHECK_FALSE(sink.gradients()[0].defined());
+  CHECK_THROWS_AS(sink.receiver()(at::ones({4}), at::ones({4})), c10::ValueError);
+}
+
+TEST_CASE("the sink can be redirected, and lets go of its parameters") {
+  at::Tensor w = leaf(at::ones({4}), at::kFloat);
+  {
+    GradientSink sink({w});
+    int calls = 0;
+    sink.redirect([&](std::size_t index, at::Tensor gradient) {
+      CHECK(index == 0);
+      CHECK(gradient.defined());
+      ++calls;
+    });
+    (w * 2.0).sum().backward();
+    CHECK(calls == 1);
+    CHECK_FALSE(sink.gradients()[0].defined());
+  }
+  (w * 2.0).sum().backward();
+  CHECK(w.grad()[0].item<double>() == 2.0);
+}
+
+TEST_CASE("the first gradient in the sink is not an alias of one that autograd still uses") {
+  at::Tensor a = leaf(at::ones({4}), at::kFloat), b = leaf(at::ones({4}), at::kFloat);
+  GradientSink sink({a, b});
+  for (int i = 0; i < 2; ++i) (a + b).sum().backward();
+  CHECK(sink.gradients()[0][0].item<double>() == 2.0);
+  CHECK(sink.gradients()[1][0].item<double>() == 2.0);
+}
+
+TEST_CASE("schedules: warm-up, decay and floor") {
+  Schedule cosine{Decay::cosine, 1.0, 0.1, 10, 110};
+  CHECK(cosine(1) == Catch::Approx(0.1));
+  CHECK(cosine(10) == Catch::Approx(1.0));
+  CHECK(cosine(60) == Catch::Approx(0.55));
+  CHECK(cosine(110) == Catch::Approx(0.1));
+  CHECK(cosine(200) == Catch::Approx(0.1));
+  CHECK(Schedule{Decay::linear, 1.0, 0.0, 0, 10}(5) == Catch::Approx(0.5));
+  CHECK(Schedule{Decay::constant, 1.0, 0.0, 0, 10}(50) == Catch::Approx(1.0));
+  const Schedule wsd{Decay::wsd, 1.0, 0.0, 0, 100, 0.2};
+  CHECK(wsd(80) == Catch::Approx(1.0));
+  CHECK(wsd(90) == Catch::Approx(0.5));
+  CHECK_THROWS_AS(parse_decay("cosin"), ilme::InputError);
+}
+
+TEST_CASE("global_norm covers all gradients and passes over absent ones") {
+  CHECK(global_norm({at::full({4}, 1.0F), at::Tensor(), at::full({5}, 1.0F)}).item<double>() == Catch::Approx(3.0));
+  CHECK(global_norm({}).item<double>() == 0.0);
+}
