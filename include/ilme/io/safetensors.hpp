@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -95,12 +96,17 @@ namespace detail {
 /// What is copied at once when a tensor cannot be written from its own memory.
 inline constexpr std::int64_t kWriteChunkBytes = std::int64_t{32} << 20;
 
-/// Writes the logical values in row-major order, whatever the strides, the storage offset and the device.
-inline void write_values(AtomicFile& file, const at::Tensor& tensor) {
+/// The type that a tensor is written as: `convert` for floating-point tensors when given, else its own.
+inline at::ScalarType written_type(const at::Tensor& tensor, std::optional<at::ScalarType> convert) {
+  return convert && tensor.is_floating_point() ? *convert : tensor.scalar_type();
+}
+
+/// Writes the logical values in row-major order as `type`, whatever the strides, the storage offset and the device.
+inline void write_values(AtomicFile& file, const at::Tensor& tensor, at::ScalarType type) {
   if (tensor.numel() == 0) return;
-  const bool direct = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_neg();
+  const bool direct = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_neg() && tensor.scalar_type() == type;
   if (direct || static_cast<std::int64_t>(tensor.nbytes()) <= kWriteChunkBytes) {
-    const at::Tensor values = direct ? tensor : tensor.cpu().resolve_neg().contiguous();
+    const at::Tensor values = direct ? tensor : tensor.to(type).cpu().resolve_neg().contiguous();
     file.write(values.const_data_ptr(), values.nbytes());
     return;
   }
@@ -108,9 +114,9 @@ inline void write_values(AtomicFile& file, const at::Tensor& tensor) {
   const std::int64_t rows = std::max<std::int64_t>(1, kWriteChunkBytes / row_bytes);
   for (std::int64_t row = 0; row < tensor.size(0); row += rows) {
     if (row_bytes > kWriteChunkBytes) {
-      write_values(file, tensor.select(0, row));
+      write_values(file, tensor.select(0, row), type);
     } else {
-      write_values(file, tensor.narrow(0, row, std::min(rows, tensor.size(0) - row)));
+      write_values(file, tensor.narrow(0, row, std::min(rows, tensor.size(0) - row)), type);
     }
   }
 }
@@ -119,39 +125,44 @@ inline void write_values(AtomicFile& file, const at::Tensor& tensor) {
 
 /// Writes `tensors` to `path`, atomically. Each is written in full, row-major, whatever view of whatever storage it is;
 /// two names on one storage give two copies. Data is ordered by element size, largest first, and by the given order
-/// within a size, so that every tensor is aligned. Holds at most 32 MiB beside the tensors (non-contiguous or on a
-/// device). `metadata` defaults to what Transformers expects. Throws InputError for a dtype or layout that the format
-/// does not know or a bad name, RunError when writing fails (a full disk).
+/// within a size, so that every tensor is aligned. `metadata` defaults to what Transformers expects; `convert` writes
+/// floating-point tensors as that type. Holds at most about 64 MiB beside the tensors (for those that are converted,
+/// not contiguous, or on a device). Throws InputError for a dtype or layout that the format does not know or a bad
+/// name, RunError when writing fails (a full disk).
 inline void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                             const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
-  std::vector<SafetensorsEntry> entries;
-  std::vector<const NamedTensors::value_type*> order;
-  for (const auto& named : tensors) {
-    const at::Tensor& tensor = named.second;
-    const std::string where = path.string() + ": tensor " + quoted_name(named.first);
+                             const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
+                             std::optional<at::ScalarType> convert = std::nullopt) {
+  struct Item {
+    const std::string* name;
+    at::Tensor tensor;
+    at::ScalarType type;
+  };
+  std::vector<Item> items;
+  for (const auto& [name, tensor] : tensors) {
+    const std::string where = path.string() + ": tensor " + quoted_name(name);
     if (!tensor.defined()) throw InputError(where, ": is not defined");
     if (tensor.layout() != at::kStrided || tensor.is_meta()) {
       throw InputError(where, ": only dense tensors with data can be written");
     }
-    if (safetensors_dtype_name(tensor.scalar_type()).empty()) {
-      throw InputError(where, ": dtype ", c10::toString(tensor.scalar_type()), " cannot be written");
+    items.push_back({&name, tensor.detach(), detail::written_type(tensor, convert)});
+    if (safetensors_dtype_name(items.back().type).empty()) {
+      throw InputError(where, ": dtype ", c10::toString(items.back().type), " cannot be written");
     }
-    order.push_back(&named);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto* a, const auto* b) { return a->second.element_size() > b->second.element_size(); });
+  std::stable_sort(items.begin(), items.end(),
+                   [](const Item& a, const Item& b) { return c10::elementSize(a.type) > c10::elementSize(b.type); });
+  std::vector<SafetensorsEntry> entries;
   std::uint64_t position = 0;
-  for (const auto* named : order) {
-    const at::Tensor& tensor = named->second;
-    const std::uint64_t end = position + tensor.nbytes();
+  for (const Item& item : items) {
+    const std::uint64_t end = position + static_cast<std::uint64_t>(item.tensor.numel()) * c10::elementSize(item.type);
     entries.push_back(
-        {named->first, std::string(safetensors_dtype_name(tensor.scalar_type())), tensor.sizes().vec(), position, end});
+        {*item.name, std::string(safetensors_dtype_name(item.type)), item.tensor.sizes().vec(), position, end});
     position = end;
   }
   const std::string header = write_safetensors_header(entries, metadata, path.string());
   AtomicFile file(path);
   file.write(header);
-  for (const auto* named : order) detail::write_values(file, named->second.detach());
+  for (const Item& item : items) detail::write_values(file, item.tensor, item.type);
   file.commit();
 }
 

@@ -1,0 +1,220 @@
+/// The weights of a Hugging Face model folder: one safetensors file or several with an index.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <ilme/core/error.hpp>
+#include <ilme/core/json.hpp>
+#include <ilme/io/safetensors.hpp>
+
+namespace ilme::hf {
+
+inline constexpr const char* kWeightsName = "model.safetensors";
+inline constexpr const char* kWeightsIndexName = "model.safetensors.index.json";
+
+/// The tensors of a model folder by name, whichever file they lie in.
+class WeightFiles {
+ public:
+  /// Opens `model.safetensors`, else the shards of `model.safetensors.index.json` in `folder`; or one safetensors file.
+  /// Throws InputError when there are none, a shard is missing or damaged, the index names a tensor that is not there,
+  /// or a tensor lies in two shards.
+  explicit WeightFiles(const std::filesystem::path& folder) : folder_(folder) {
+    std::error_code code;
+    if (std::filesystem::is_regular_file(folder, code)) {
+      add_shard(folder);
+    } else if (std::filesystem::exists(folder / kWeightsName, code)) {
+      add_shard(folder / kWeightsName);
+    } else if (std::filesystem::exists(folder / kWeightsIndexName, code)) {
+      open_index(folder / kWeightsIndexName);
+    } else {
+      throw InputError(folder.string(), ": holds neither ", kWeightsName, " nor ", kWeightsIndexName);
+    }
+  }
+
+  const std::filesystem::path& folder() const noexcept { return folder_; }
+  /// Names, shard by shard, in the order of the data.
+  const std::vector<std::string>& names() const noexcept { return names_; }
+  bool contains(const std::string& name) const { return shard_of_.contains(name); }
+  /// Shape and dtype without reading the data. Throws InputError when there is no such tensor.
+  const io::SafetensorsEntry& entry(const std::string& name) const { return shard(name).entry(name); }
+  /// The tensor, in read-only mapped memory (see io::SafetensorsFile::tensor).
+  at::Tensor tensor(const std::string& name) const { return shard(name).tensor(name); }
+
+ private:
+  const io::SafetensorsFile& shard(const std::string& name) const {
+    const auto found = shard_of_.find(name);
+    if (found == shard_of_.end()) throw InputError(folder_.string(), ": holds no tensor ", io::quoted_name(name));
+    return shards_[found->second];
+  }
+
+  void add_shard(const std::filesystem::path& path) {
+    shards_.emplace_back(path);
+    for (const std::string& name : shards_.back().names()) {
+      const auto [other, fresh] = shard_of_.emplace(name, shards_.size() - 1);
+      if (!fresh) {
+        throw InputError(path.string(), ": tensor ", io::quoted_name(name), " is also in ",
+                         shards_[other->second].path().filename().string());
+      }
+      names_.push_back(name);
+    }
+  }
+
+  void open_index(const std::filesystem::path& path) {
+    const Json json = read_json(path);
+    JsonObject object(json, path.string());
+    const Json map = object.raw("weight_map");
+    if (!map.is_object()) throw InputError(path.string(), ": key \"weight_map\" must be an object");
+    std::vector<std::string> files;
+    for (const auto& [name, file] : map.items()) {
+      const std::string text = file.is_string() ? file.get<std::string>() : "";
+      if (text.empty() || text == ".." || text.find_first_of("/\\") != std::string::npos) {
+        throw InputError(path.string(), ": tensor ", io::quoted_name(name), ": ", ilme::detail::short_dump(file),
+                         " is not a file name");
+      }
+      if (std::find(files.begin(), files.end(), text) == files.end()) files.push_back(text);
+    }
+    std::sort(files.begin(), files.end());
+    for (const std::string& file : files) {
+      if (!std::filesystem::exists(folder_ / file)) {
+        throw InputError(path.string(), ": shard ", file, " is missing");
+      }
+      add_shard(folder_ / file);
+    }
+    for (const auto& [name, file] : map.items()) {
+      const auto found = shard_of_.find(name);
+      if (found == shard_of_.end() || shards_[found->second].path().filename() != file.get<std::string>()) {
+        throw InputError(path.string(), ": tensor ", io::quoted_name(name), " is not in ", file.get<std::string>());
+      }
+    }
+  }
+
+  std::filesystem::path folder_;
+  std::vector<io::SafetensorsFile> shards_;
+  std::unordered_map<std::string, std::size_t> shard_of_;
+  std::vector<std::string> names_;
+};
+
+namespace detail {
+
+/// Whether a parameter belongs to an adapter ("...q_proj.lora_A.weight"): those are not in model files.
+inline bool is_adapter_name(std::string_view name) {
+  return name.starts_with("lora_") || name.find(".lora_") != std::string_view::npos;
+}
+
+inline std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < 3; ++i) text += (i > 0 ? ", " : "") + names[i];
+  if (names.size() > 3) text += concat(" and ", names.size() - 3, " more");
+  return text;
+}
+
+inline std::string shape_text(const std::vector<std::int64_t>& shape) { return Json(shape).dump(); }
+
+}  // namespace detail
+
+/// Copies the tensors of `files` into the parameters of the same names, converting between floating-point types and to
+/// the parameter's device. Nothing is changed unless everything fits: InputError lists the first few names that are
+/// missing, unknown, or of another shape (expected and found). Adapter parameters (a name part that starts with
+/// "lora_") and "rotary_emb.inv_freq" of old files are passed over. A tied model's file may also hold "lm_head.weight"
+/// when it equals the embedding.
+inline void load_parameters(torch::nn::Module& module, const WeightFiles& files) {
+  std::vector<std::string> missing, unknown, unfit;
+  std::vector<std::pair<std::string, at::Tensor>> targets;
+  std::unordered_map<std::string, bool> expected;
+  for (const auto& item : module.named_parameters()) {
+    const std::string& name = item.key();
+    if (detail::is_adapter_name(name)) continue;
+    expected.emplace(name, true);
+    if (!files.contains(name)) {
+      missing.push_back(name);
+      continue;
+    }
+    const io::SafetensorsEntry& entry = files.entry(name);
+    if (entry.shape != item.value().sizes().vec()) {
+      unfit.push_back(concat(name, " has shape ", detail::shape_text(entry.shape), ", expected ",
+                             detail::shape_text(item.value().sizes().vec())));
+    } else if (!c10::isFloatingType(io::scalar_type_of_safetensors(entry.dtype))) {
+      unfit.push_back(concat(name, " has dtype ", entry.dtype, ", expected floating point"));
+    }
+    targets.emplace_back(name, item.value());
+  }
+  static constexpr const char* kHead = "lm_head.weight";
+  static constexpr const char* kEmbedding = "model.embed_tokens.weight";
+  bool tied_head = false;
+  for (const std::string& name : files.names()) {
+    if (expected.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    if (name == kHead && expected.contains(kEmbedding) && files.contains(kEmbedding)) {
+      tied_head = true;
+    } else {
+      unknown.push_back(name);
+    }
+  }
+  const std::string where = files.folder().string();
+  if (!missing.empty()) throw InputError(where, ": missing tensors: ", detail::listed(missing));
+  if (!unknown.empty()) throw InputError(where, ": tensors that the model does not have: ", detail::listed(unknown));
+  if (!unfit.empty()) throw InputError(where, ": tensors that do not fit the model: ", detail::listed(unfit));
+  if (tied_head && !files.tensor(kHead).equal(files.tensor(kEmbedding))) {
+    throw InputError(where, ": ", kHead, " differs from ", kEmbedding,
+                     ", but the model ties them (tie_word_embeddings is true)");
+  }
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, parameter] : targets) parameter.copy_(files.tensor(name));
+}
+
+/// Writes the parameters of `module` (without adapters) as `dtype` to `model.safetensors` in `folder`, or to shards of
+/// at most `max_shard_size` bytes with an index when they are more. Weight files of an earlier save there are removed
+/// at the end, so that none of them is taken for this model's. Throws RunError when writing fails.
+inline void save_parameters(const torch::nn::Module& module, const std::filesystem::path& folder, at::ScalarType dtype,
+                            std::uint64_t max_shard_size = 5'000'000'000) {
+  std::vector<io::NamedTensors> shards(1);
+  std::uint64_t total = 0, shard_size = 0;
+  for (const auto& item : module.named_parameters()) {
+    if (detail::is_adapter_name(item.key())) continue;
+    const std::uint64_t size = static_cast<std::uint64_t>(item.value().numel()) * c10::elementSize(dtype);
+    if (shard_size > 0 && shard_size + size > max_shard_size) {
+      shards.emplace_back();
+      shard_size = 0;
+    }
+    shards.back().emplace_back(item.key(), item.value());
+    shard_size += size;
+    total += size;
+  }
+  ilme::detail::create_folders(folder);
+  std::vector<std::string> written;
+  Json weight_map = Json::object();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
+    written.emplace_back(shards.size() == 1 ? kWeightsName : name);
+    io::save_safetensors(folder / written.back(), shards[i], {{"format", "pt"}}, dtype);
+    for (const auto& [tensor_name, tensor] : shards[i]) weight_map[tensor_name] = written.back();
+  }
+  if (shards.size() > 1) {
+    write_json(folder / kWeightsIndexName, {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}});
+    written.emplace_back(kWeightsIndexName);
+  }
+  std::vector<std::filesystem::path> stale;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == kWeightsName || name == kWeightsIndexName ||
+                      (name.starts_with("model-") && name.ends_with(".safetensors"));
+    if (ours && std::find(written.begin(), written.end(), name) == written.end()) stale.push_back(entry.path());
+  }
+  for (const auto& path : stale) std::filesystem::remove(path);
+}
+
+}  // namespace ilme::hf
