@@ -37,7 +37,7 @@ struct ChatOptions {
   std::int64_t sequence_length = 2048;
   NoAssistant no_assistant = NoAssistant::refuse;
   /// The chat template; detected from the tokenizer's special tokens when not given.
-  std::optional<text::ChatFormat> format;
+  std::optional<text::ChatFormat> format = std::nullopt;
   /// Threads to encode with; 0: all.
   std::size_t threads = 0;
 };
@@ -119,12 +119,10 @@ inline ChatExamples load_chat_examples(const std::vector<std::filesystem::path>&
   std::vector<std::string> names(lines.size());
   parallel_for(lines.size(), options.threads, [&](std::size_t i) {
     names[i] = reader.where(lines[i]);
-    const std::vector<text::Message> messages = text::messages_from_json(reader.json(lines[i]), names[i]);
+    const std::vector<text::Message> messages = text::messages_from_json(
+        reader.json(lines[i]), names[i], /*needs_assistant=*/options.no_assistant == NoAssistant::refuse);
     const bool answered =
         std::any_of(messages.begin(), messages.end(), [](const auto& message) { return message.role == "assistant"; });
-    if (!answered && options.no_assistant == NoAssistant::refuse) {
-      throw InputError(names[i], ": the conversation has no assistant turn, so nothing to train on");
-    }
     if (answered) encoded[i] = text::encode_chat(tokenizer, format, messages);
     lines[i].bytes = {};
   });
