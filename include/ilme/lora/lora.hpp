@@ -50,6 +50,14 @@ class Lora : public Base {
     shape_ = shape;
   }
 
+  /// Drops the adapter: the module computes what its base does.
+  void detach_adapter() {
+    if (!attached()) return;
+    this->unregister_module("lora_A");
+    this->unregister_module("lora_B");
+    lora_A = lora_B = nullptr;
+  }
+
   bool attached() const noexcept { return lora_B != nullptr; }
   const AdapterShape& shape() const noexcept { return shape_; }
 

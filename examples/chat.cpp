@@ -1,0 +1,144 @@
+// ilme-chat: talk to a model.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ilme/core/allocator.hpp>
+#include <ilme/core/json.hpp>
+#include <ilme/data/documents.hpp>
+#include <ilme/generate/generate.hpp>
+#include <ilme/hf/model_folder.hpp>
+#include <ilme/lora/adapters.hpp>
+#include <ilme/nn/llama.hpp>
+#include <ilme/text/chat.hpp>
+#include <ilme/text/stream_decoder.hpp>
+#include <ilme/text/tokenizer.hpp>
+
+#include "support/program.hpp"
+
+namespace {
+
+using namespace ilme;
+
+struct Options {
+  std::string model, adapter, prompt, input, system, dtype = "fp32";
+  std::int64_t max_tokens = 256;
+  generate::SamplingOptions sampling{.temperature = 0.7, .top_p = 0.9};
+};
+
+/// A model with its tokenizer, and the way from messages to a streamed answer.
+class Chat {
+ public:
+  explicit Chat(const Options& options)
+      : options_(options),
+        tokenizer_(text::Tokenizer::load(options.model)),
+        format_(text::detect_chat_format(tokenizer_)),
+        model_(lora::load_with_adapter<ops::Fused>(options.model, options.adapter, hf::parse_dtype(options.dtype))) {
+    options_.sampling.validate();
+    model_->eval();
+  }
+
+  /// Prints the assistant's answer as it is made and returns it.
+  std::string answer(const std::vector<text::Message>& messages) {
+    const text::EncodedChat chat = text::encode_chat(tokenizer_, format_, messages, /*add_generation_prompt=*/true);
+    text::StreamDecoder decoder(tokenizer_);
+    std::string said;
+    const auto show = [&](const std::string& piece) {
+      said += piece;
+      std::cout << piece << std::flush;
+    };
+    generate::GenerateOptions generation{.sampling = options_.sampling, .max_tokens = options_.max_tokens};
+    for (const text::TokenId id : text::stop_ids(tokenizer_, format_)) generation.stop_ids.push_back(id);
+    generation.on_token = [&](std::int64_t id) {
+      show(decoder.push(static_cast<text::TokenId>(id)));
+      return std::cout.good();
+    };
+    const auto result =
+        generate::generate(*model_, std::vector<std::int64_t>(chat.ids.begin(), chat.ids.end()), generation);
+    show(decoder.finish());
+    std::cout << std::endl;
+    if (!result.stopped && std::cout.good()) std::cerr << "(cut at " << result.ids.size() << " tokens)" << std::endl;
+    return said;
+  }
+
+ private:
+  Options options_;
+  text::Tokenizer tokenizer_;
+  text::ChatFormat format_;
+  std::shared_ptr<lora::LoraLlama<ops::Fused>> model_;
+};
+
+std::vector<text::Message> opening(const Options& options) {
+  if (options.system.empty()) return {};
+  return {{"system", options.system}};
+}
+
+void converse(Chat& chat, const Options& options) {
+  const bool terminal = ::isatty(STDIN_FILENO) == 1;
+  if (terminal) std::cerr << "An empty line starts anew, Ctrl-D ends." << std::endl;
+  std::vector<text::Message> messages = opening(options);
+  for (std::string line; (terminal ? std::cerr << "> " << std::flush : std::cerr), std::getline(std::cin, line);) {
+    if (line.empty()) {
+      messages = opening(options);
+      continue;
+    }
+    messages.push_back({"user", line});
+    messages.push_back({"assistant", chat.answer(messages)});
+  }
+}
+
+/// Answers the last user turn of every conversation in a file; one JSON line each is not needed, the text is printed.
+void answer_file(Chat& chat, const Options& options) {
+  data::LineReader lines(options.input);
+  while (const auto line = lines.next()) {
+    if (line->empty()) continue;
+    auto messages =
+        text::messages_from_json(parse_json(*line, lines.where()), lines.where(), /*needs_assistant=*/false);
+    while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
+    if (messages.empty()) throw InputError(lines.where(), ": no user message to answer");
+    std::cout << "> " << messages.back().content << "\n";
+    chat.answer(messages);
+  }
+}
+
+void run(const Options& options) {
+  if (!options.prompt.empty() && !options.input.empty()) throw InputError("give --prompt or --input, not both");
+  Chat chat(options);
+  if (!options.input.empty()) return answer_file(chat, options);
+  if (options.prompt.empty()) return converse(chat, options);
+  std::vector<text::Message> messages = opening(options);
+  messages.push_back({"user", options.prompt});
+  chat.answer(messages);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ilme::reuse_large_allocations();
+  return ilme::run_program(
+      argc, argv, "ilme-chat",
+      "Chats with a model: interactively, with one --prompt, or with every conversation of a file. The answer is "
+      "printed "
+      "as it is made.",
+      [](CLI::App& app) -> std::function<void()> {
+        auto options = std::make_shared<Options>();
+        app.add_option("--model", options->model, "Model folder")->required();
+        app.add_option("--adapter", options->adapter, "LoRA adapter folder (PEFT layout) to put on the model");
+        app.add_option("--prompt", options->prompt, "Answer this message and end");
+        app.add_option("--input", options->input, "Answer each conversation of this .jsonl file and end");
+        app.add_option("--system", options->system, "System message that opens the conversation");
+        app.add_option("--max-tokens", options->max_tokens, "Longest answer, in tokens")->check(CLI::PositiveNumber);
+        app.add_option("--temperature", options->sampling.temperature, "0: always the most likely token");
+        app.add_option("--top-p", options->sampling.top_p,
+                       "Sample from the likeliest tokens with this much probability");
+        app.add_option("--seed", options->sampling.seed, "Seed of the sampling");
+        app.add_option("--dtype", options->dtype, "Compute in fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
+        return [options] { run(*options); };
+      });
+}

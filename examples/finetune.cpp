@@ -1,0 +1,88 @@
+// ilme-finetune: supervised fine-tuning on chat examples, LoRA or full.
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ilme/core/allocator.hpp>
+#include <ilme/data/batched.hpp>
+#include <ilme/data/chat_rows.hpp>
+#include <ilme/data/prefetched.hpp>
+#include <ilme/hf/model_folder.hpp>
+#include <ilme/lora/adapters.hpp>
+#include <ilme/nn/llama.hpp>
+#include <ilme/text/tokenizer.hpp>
+
+#include "support/program.hpp"
+#include "support/training.hpp"
+
+namespace {
+
+struct Options : ilme::TrainingOptions {
+  std::int64_t lora_rank = 64;
+  double lora_alpha = 0, lora_dropout = 0.05;
+  std::vector<std::string> lora_targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  bool full = false;
+};
+
+template <class Ops>
+void finetune(const Options& options) {
+  using namespace ilme;
+  at::manual_seed(options.seed);
+  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
+  const auto examples =
+      data::load_chat_examples({options.data}, tokenizer, {.sequence_length = options.sequence_length});
+  const data::ChatReport& report = examples.report();
+  std::fprintf(stderr, "%lld conversations: %lld kept (%lld cut), %lld dropped, %lld of %lld tokens trained on\n",
+               static_cast<long long>(report.read), static_cast<long long>(report.kept),
+               static_cast<long long>(report.truncated), static_cast<long long>(report.dropped),
+               static_cast<long long>(report.trained_tokens), static_cast<long long>(report.tokens));
+  const auto dtype = hf::parse_dtype(options.dtype);
+  auto model = lora::load_with_adapter<Ops>(options.model, "", dtype);
+  lora::AdapterConfig adapter;
+  if (!options.full) {
+    adapter.base_model_name_or_path = options.model;
+    adapter.rank = options.lora_rank;
+    adapter.alpha = options.lora_alpha > 0 ? options.lora_alpha : static_cast<double>(options.lora_rank);
+    adapter.dropout = options.lora_dropout;
+    adapter.target_modules = options.lora_targets;
+    lora::attach_adapters(*model, adapter, options.seed);
+  }
+  auto source =
+      data::chat_rows(examples, {.seed = options.seed}) | data::batched(options.batch_size) | data::prefetched(2);
+  if (!run_training(options, "fine-tuning", *model, source, {})) return;
+  if (options.full) {
+    hf::save_model(*model, options.output, dtype, options.model);
+  } else {
+    lora::save_adapter(options.output, adapter, lora::adapter_parameters(*model));
+  }
+  std::fprintf(stderr, "%s written to %s\n", options.full ? "model" : "adapter", options.output.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ilme::reuse_large_allocations();
+  return ilme::run_program(
+      argc, argv, "ilme-finetune",
+      "Fine-tunes a model folder on conversations: a LoRA adapter in PEFT's layout, or with --full the whole model. "
+      "Only "
+      "the assistant's words and its end-of-turn token are trained on.",
+      [](CLI::App& app) -> std::function<void()> {
+        auto options = std::make_shared<Options>();
+        options->learning_rate = 1e-4;
+        options->weight_decay = 0.0;
+        app.add_option("--data", options->data, "Conversations: .jsonl with {\"messages\": [{\"role\", \"content\"}]}")
+            ->required();
+        app.add_option("--lora-rank", options->lora_rank, "Rank of the adapters")->check(CLI::PositiveNumber);
+        app.add_option("--lora-alpha", options->lora_alpha, "Adapters count alpha / rank; 0: alpha = rank");
+        app.add_option("--lora-dropout", options->lora_dropout, "Dropout on the adapters' input");
+        app.add_option("--lora-targets", options->lora_targets, "Linear maps that get an adapter")->delimiter(',');
+        app.add_flag("--full", options->full, "Train all parameters instead of an adapter");
+        options->add_to(app);
+        return [options] {
+          options->ops == "fused" ? finetune<ilme::ops::Fused>(*options) : finetune<ilme::ops::Reference>(*options);
+        };
+      });
+}

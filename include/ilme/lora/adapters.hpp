@@ -1,0 +1,87 @@
+/// Putting adapters on a model: attach, load, save, merge.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+
+#include <ilme/core/error.hpp>
+#include <ilme/hf/model_folder.hpp>
+#include <ilme/io/safetensors.hpp>
+#include <ilme/lora/adapter_config.hpp>
+#include <ilme/lora/adapter_files.hpp>
+#include <ilme/lora/lora.hpp>
+#include <ilme/nn/llama.hpp>
+
+namespace ilme::lora {
+
+/// Calls `visit(full module name, Lora<nn::Linear>&)` for every linear map of `model` that can carry an adapter.
+template <class Model, class Visit>
+void for_each_lora(Model& model, Visit&& visit) {
+  for (const auto& item : model.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
+    if (auto* layer = dynamic_cast<Lora<nn::Linear>*>(item.value().get())) visit(item.key(), *layer);
+  }
+}
+
+/// Freezes every parameter and attaches a fresh adapter, drawn from `seed`, where the configuration selects a linear
+/// map. Returns how many; InputError when there is none.
+template <class Model>
+std::int64_t attach_adapters(Model& model, const AdapterConfig& config, std::uint64_t seed = 0) {
+  for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  std::int64_t attached = 0;
+  for_each_lora(model, [&](const std::string& name, Lora<nn::Linear>& layer) {
+    if (!selects(config, name)) return;
+    layer.attach({rank_for(config, name), scaling_for(config, name), config.dropout}, generator);
+    ++attached;
+  });
+  if (attached == 0) throw InputError("the adapter's target modules select no linear map of the model");
+  return attached;
+}
+
+/// The adapters' parameters under their full names.
+template <class Model>
+io::NamedTensors adapter_parameters(const Model& model) {
+  io::NamedTensors tensors;
+  for (const auto& item : model.named_parameters()) {
+    if (item.key().find(".lora_") != std::string::npos) tensors.emplace_back(item.key(), item.value());
+  }
+  return tensors;
+}
+
+/// Folds every adapter into its weight, in place; the model must not compute with its adapters afterwards (save it).
+/// Returns how many.
+template <class Model>
+std::int64_t merge_adapters(Model& model) {
+  const at::NoGradGuard no_gradient;
+  std::int64_t merged = 0;
+  for_each_lora(model, [&](const std::string&, Lora<nn::Linear>& layer) {
+    if (!layer.attached()) return;
+    layer.weight.copy_(layer.merged_weight());
+    layer.detach_adapter();
+    ++merged;
+  });
+  return merged;
+}
+
+template <class Ops>
+using LoraLlama = nn::Llama<Ops, Lora<nn::Linear>>;
+
+/// A model folder's model with the adapter of a PEFT folder on it; without one when `adapter_folder` is empty.
+template <class Ops>
+std::shared_ptr<LoraLlama<Ops>> load_with_adapter(const std::filesystem::path& folder,
+                                                  const std::filesystem::path& adapter_folder, at::ScalarType dtype) {
+  auto model = hf::load_model<LoraLlama<Ops>>(folder, dtype);
+  if (adapter_folder.empty()) return model;
+  const AdapterConfig config = read_adapter_config(adapter_folder);
+  attach_adapters(*model, config);
+  load_adapter_tensors(adapter_folder, adapter_parameters(*model));
+  return model;
+}
+
+}  // namespace ilme::lora

@@ -1,0 +1,221 @@
+/// Callbacks of Trainer::run: logging, console, checkpoints, evaluation, a clean stop.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <ilme/checkpoint/checkpoint.hpp>
+#include <ilme/core/error.hpp>
+#include <ilme/core/json.hpp>
+#include <ilme/core/progress.hpp>
+#include <ilme/train/metric_log.hpp>
+#include <ilme/train/resume.hpp>
+#include <ilme/train/trainer.hpp>
+
+namespace ilme::train {
+
+namespace detail {
+
+/// Sums a run of step reports into the figures of one record.
+class Window {
+ public:
+  void add(const StepReport& report) {
+    seconds_ += report.seconds;
+    positions_ += report.positions;
+    last_ = report;
+  }
+  double tokens_per_second() const { return seconds_ > 0 ? static_cast<double>(positions_) / seconds_ : 0; }
+  Metrics metrics(std::int64_t positions_seen) const {
+    return {{"loss", last_.loss},
+            {"grad_norm", last_.grad_norm},
+            {"learning_rate", last_.learning_rate},
+            {"tokens_per_second", tokens_per_second()},
+            {"loss_tokens", static_cast<double>(last_.loss_tokens)},
+            {"tokens_seen", static_cast<double>(positions_seen)}};
+  }
+
+ private:
+  double seconds_ = 0;
+  std::int64_t positions_ = 0;
+  StepReport last_;
+};
+
+inline std::string printed(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+}  // namespace detail
+
+/// Writes every `every`-th step's figures to a log. `loss`, `grad_norm` and `learning_rate` are the step's own,
+/// `tokens_per_second` is of all positions computed since the last record.
+class LogMetrics {
+ public:
+  LogMetrics(const MetricLog& log, std::int64_t every) : log_(log), every_(every) {}
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const StepReport& report) {
+    window_.add(report);
+    if (report.step % every_ != 0 && report.step != trainer.total_steps()) return;
+    log_.write(report.step, window_.metrics(trainer.positions_seen()));
+    window_ = {};
+  }
+
+ private:
+  const MetricLog& log_;
+  std::int64_t every_;
+  detail::Window window_;
+};
+
+/// What a person watches: a bar with loss, tokens/s and time left on a terminal; elsewhere one key=value line every
+/// `every` steps. Steps that were skipped are said at once.
+class Console {
+ public:
+  Console(std::string label, std::int64_t first_step, std::int64_t total_steps, std::int64_t every)
+      : bar_({.label = std::move(label),
+              .item_name = "steps",
+              .total = static_cast<double>(total_steps),
+              .already_done = static_cast<double>(first_step)}),
+        every_(every) {}
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const StepReport& report) {
+    window_.add(report);
+    if (report.skipped) {
+      say(concat("step ", report.step, " skipped: ",
+                 report.loss_tokens == 0 ? "no token counts in the loss" : "the loss or gradient norm is not finite"));
+    }
+    if (bar_.enabled()) {
+      bar_.update(static_cast<double>(report.step), "loss " + detail::printed(report.loss) + "  " +
+                                                        format_count(window_.tokens_per_second()) + " tokens/s");
+      if (report.step % every_ == 0) window_ = {};
+      return;
+    }
+    if (report.step % every_ != 0 && report.step != trainer.total_steps()) return;
+    std::string line = concat("step=", report.step);
+    for (const auto& [name, value] : window_.metrics(trainer.positions_seen())) {
+      line += " " + name + "=" + detail::printed(value);
+    }
+    std::fprintf(stderr, "%s\n", line.c_str());
+    window_ = {};
+  }
+
+  template <class Trainer>
+  void on_end(Trainer&) {
+    bar_.finish();
+  }
+
+  /// Prints a line above the bar.
+  void say(const std::string& line) {
+    bar_.clear();
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+
+ private:
+  ProgressBar bar_;
+  std::int64_t every_;
+  detail::Window window_;
+};
+
+/// Saves every `every` steps (0: only at the end) and whenever the run ends early, so that it can go on from there.
+class Checkpoints {
+ public:
+  Checkpoints(checkpoint::CheckpointStore& store, std::int64_t every, Json settings)
+      : store_(store), every_(every), settings_(std::move(settings)) {}
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const StepReport& report) {
+    if (every_ > 0 && report.step % every_ == 0) save(trainer);
+  }
+  template <class Trainer>
+  void on_end(Trainer& trainer) {
+    if (trainer.step() != saved_ && trainer.step() > 0) save(trainer);
+  }
+
+ private:
+  template <class Trainer>
+  void save(Trainer& trainer) {
+    store_.save(trainer.step(), snapshot(trainer, settings_));
+    saved_ = trainer.step();
+  }
+
+  checkpoint::CheckpointStore& store_;
+  std::int64_t every_;
+  Json settings_;
+  std::int64_t saved_ = -1;
+};
+
+/// Calls `evaluate()` every `every` steps and after the last one, and logs what it returns.
+class Evaluate {
+ public:
+  Evaluate(const MetricLog& log, std::int64_t every, std::function<Metrics()> evaluate)
+      : log_(log), every_(every), evaluate_(std::move(evaluate)) {}
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const StepReport& report) {
+    const bool last = report.step == trainer.total_steps();
+    if (last || (every_ > 0 && report.step % every_ == 0)) log_.write(report.step, evaluate_());
+  }
+
+ private:
+  const MetricLog& log_;
+  std::int64_t every_;
+  std::function<Metrics()> evaluate_;
+};
+
+/// Ends the run after `max_seconds` of wall time (0: never).
+class TimeLimit {
+ public:
+  explicit TimeLimit(double max_seconds) : max_seconds_(max_seconds), start_(std::chrono::steady_clock::now()) {}
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const StepReport&) {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    if (max_seconds_ > 0 && elapsed.count() >= max_seconds_) trainer.request_stop();
+  }
+
+ private:
+  double max_seconds_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// Turns SIGINT and SIGTERM into a stop after the current step; a second signal ends the process at once. Handlers are
+/// installed by the constructor and put back by the destructor.
+class StopOnSignal {
+ public:
+  StopOnSignal() : old_interrupt_(std::signal(SIGINT, note)), old_terminate_(std::signal(SIGTERM, note)) { flag() = 0; }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+  ~StopOnSignal() {
+    std::signal(SIGINT, old_interrupt_);
+    std::signal(SIGTERM, old_terminate_);
+  }
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const StepReport&) {
+    if (stopped()) trainer.request_stop();
+  }
+  bool stopped() const { return flag() != 0; }
+
+ private:
+  using Handler = void (*)(int);
+
+  static volatile std::sig_atomic_t& flag() {
+    static volatile std::sig_atomic_t value = 0;
+    return value;
+  }
+  static void note(int signal) {
+    flag() = 1;
+    std::signal(signal, SIG_DFL);  // the second one ends the process
+  }
+
+  Handler old_interrupt_, old_terminate_;
+};
+
+}  // namespace ilme::train

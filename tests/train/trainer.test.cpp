@@ -1,0 +1,271 @@
+#include "support/tiny_llama.hpp"
+
+#include "support/gradients.hpp"
+#include "support/temporary.hpp"
+
+#include <ilme/checkpoint/checkpoint.hpp>
+#include <ilme/core/random.hpp>
+#include <ilme/lora/lora.hpp>
+#include <ilme/loss/linear_cross_entropy.hpp>
+#include <ilme/optim/adamw.hpp>
+#include <ilme/optim/schedule.hpp>
+#include <ilme/train/callbacks.hpp>
+#include <ilme/train/resume.hpp>
+#include <ilme/train/trainer.hpp>
+
+using namespace ilme;
+
+namespace {
+
+/// Endless rows of a learnable pattern, `rows` a batch, with every third label left out when `gaps`.
+class PatternSource {
+ public:
+  explicit PatternSource(std::int64_t rows, bool gaps = true) : rows_(rows), gaps_(gaps) {}
+
+  std::optional<data::PackedBatch> next() {
+    data::PackedBatch batch;
+    batch.rows = rows_;
+    batch.sequence_length = 12;
+    batch.sequence_offsets.push_back(0);
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const auto start = static_cast<std::int64_t>(random_bits(7, position_, row) % 23);
+      for (std::int64_t t = 0; t < 12; ++t) {
+        batch.input_ids.push_back((start + 3 * t) % 23);
+        batch.position_ids.push_back(t);
+        const bool counted = t < 11 && (!gaps_ || (t + row) % 3 != 0);
+        batch.labels.push_back(counted ? (start + 3 * (t + 1)) % 23 : data::kIgnoredLabel);
+        batch.token_count += counted;
+      }
+      batch.sequence_offsets.push_back((row + 1) * 12);
+    }
+    ++position_;
+    return batch;
+  }
+  Json state() const { return {{"position", position_}}; }
+  void restore(const Json& state) { position_ = state.at("position").get<std::int64_t>(); }
+  std::int64_t batches_per_epoch() const { return 10; }
+
+ private:
+  std::int64_t rows_, position_ = 0;
+  bool gaps_;
+};
+
+/// The same batches, cut into micro-batches of one row.
+class RowByRow {
+ public:
+  explicit RowByRow(std::int64_t rows) : rows_(rows), inner_(rows) {}
+  std::optional<data::PackedBatch> next() {
+    if (row_ == 0) whole_ = *inner_.next();
+    data::PackedBatch one;
+    one.rows = 1;
+    one.sequence_length = 12;
+    one.sequence_offsets = {0, 12};
+    const auto slice = [&](const std::vector<std::int64_t>& values) {
+      return std::vector<std::int64_t>(values.begin() + row_ * 12, values.begin() + (row_ + 1) * 12);
+    };
+    one.input_ids = slice(whole_.input_ids);
+    one.labels = slice(whole_.labels);
+    one.position_ids = slice(whole_.position_ids);
+    for (const std::int64_t label : one.labels) one.token_count += label != data::kIgnoredLabel;
+    row_ = (row_ + 1) % rows_;
+    return one;
+  }
+  Json state() const { return inner_.state(); }
+  void restore(const Json& state) { inner_.restore(state); }
+  std::int64_t batches_per_epoch() const { return inner_.batches_per_epoch() * rows_; }
+
+ private:
+  std::int64_t rows_, row_ = 0;
+  PatternSource inner_;
+  data::PackedBatch whole_;
+};
+
+/// Notes the steps that it sees and asks to stop at the third.
+struct Watch {
+  std::vector<std::int64_t>& seen;
+  bool& ended;
+
+  template <class Trainer>
+  void on_step(Trainer& trainer, const train::StepReport& report) {
+    seen.push_back(report.step);
+    if (report.step == 3) trainer.request_stop();
+  }
+  template <class Trainer>
+  void on_end(Trainer&) {
+    ended = true;
+  }
+};
+
+using Model = nn::Llama<ops::Fused>;
+
+struct Run {
+  explicit Run(at::ScalarType dtype = at::kFloat, std::int64_t steps = 30)
+      : model(test::tiny_config(), dtype), source(4), total_steps(steps) {
+    model.initialize(1);
+    optimizer.emplace(optim::trainable_parameters(model));
+  }
+  auto trainer() {
+    return train::Trainer(
+        model, loss::LinearCrossEntropy{}, *optimizer, source,
+        {.total_steps = total_steps, .learning_rate = optim::Schedule{optim::Decay::cosine, 1e-2, 0, 3, total_steps}});
+  }
+  Model model;
+  std::optional<optim::AdamW> optimizer;
+  PatternSource source;
+  std::int64_t total_steps;
+};
+
+}  // namespace
+
+TEST_CASE("training learns, in fp32 and in bf16 with fp32 masters") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  Run run(dtype, 120);
+  auto trainer = run.trainer();
+  const double first = trainer.train_step().loss;
+  double last = first;
+  while (trainer.step() < 120) last = trainer.train_step().loss;
+  CHECK(first == Catch::Approx(std::log(23.0)).margin(0.1));
+  CHECK(last < 0.5 * first);
+}
+
+TEST_CASE("accumulated micro-batches with unequal token counts equal one batch") {
+  Run whole;
+  Model model(test::tiny_config());
+  model.initialize(1);
+  optim::AdamW optimizer(optim::trainable_parameters(model));
+  RowByRow rows(4);
+  auto one = whole.trainer();
+  train::Trainer four(
+      model, loss::LinearCrossEntropy{}, optimizer, rows,
+      {.total_steps = 30, .accumulate = 4, .learning_rate = optim::Schedule{optim::Decay::cosine, 1e-2, 0, 3, 30}});
+  for (int step = 0; step < 10; ++step) {
+    const auto a = one.train_step(), b = four.train_step();
+    CHECK(a.loss == Catch::Approx(b.loss).epsilon(1e-5));
+    CHECK(a.grad_norm == Catch::Approx(b.grad_norm).epsilon(1e-4));
+    CHECK(a.loss_tokens == b.loss_tokens);
+  }
+}
+
+TEST_CASE("a run resumed from any step goes on with exactly the same losses") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  std::vector<double> expected;
+  {
+    Run run(dtype);
+    auto trainer = run.trainer();
+    while (trainer.step() < 30) expected.push_back(trainer.train_step().loss);
+  }
+  test::TemporaryFolder folder;
+  for (const std::int64_t stop : {1, 2, 15, 29}) {
+    checkpoint::CheckpointStore store(folder / std::to_string(stop));
+    {
+      Run run(dtype);
+      auto trainer = run.trainer();
+      while (trainer.step() < stop) trainer.train_step();
+      store.save(trainer.step(), train::snapshot(trainer));
+    }
+    Run run(dtype);
+    run.model.initialize(99);  // whatever the new process starts from
+    auto trainer = run.trainer();
+    const auto loaded = store.load_latest(nullptr);
+    REQUIRE(loaded);
+    train::restore(trainer, *loaded);
+    CHECK(trainer.step() == stop);
+    while (trainer.step() < 30) {
+      const auto report = trainer.train_step();
+      REQUIRE(report.loss == expected[static_cast<std::size_t>(report.step - 1)]);
+    }
+  }
+}
+
+TEST_CASE("dropout goes on exactly too, and only the adapter is saved") {
+  using LoraModel = nn::Llama<ops::Fused, lora::Lora<nn::Linear>>;
+  const auto build = [] {
+    auto model = std::make_unique<LoraModel>(test::tiny_config());
+    model->initialize(1);
+    for (auto& parameter : model->parameters()) parameter.set_requires_grad(false);
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
+    for (auto& layer : model->layers)
+      layer->self_attn->q_proj->attach({.rank = 2, .scaling = 2.0, .dropout = 0.3}, generator);
+    return model;
+  };
+  const train::TrainerOptions options{.total_steps = 20, .learning_rate = [](std::int64_t) { return 1e-2; }};
+  test::TemporaryFolder folder;
+  checkpoint::CheckpointStore store(folder / "run");
+  std::vector<double> expected;
+  {
+    at::manual_seed(3);
+    auto model = build();
+    PatternSource source(4);
+    optim::AdamW optimizer(optim::trainable_parameters(*model));
+    train::Trainer trainer(*model, loss::LinearCrossEntropy{}, optimizer, source, options);
+    while (trainer.step() < 20) {
+      expected.push_back(trainer.train_step().loss);
+      if (trainer.step() == 9) store.save(9, train::snapshot(trainer));
+    }
+  }
+  at::manual_seed(1234);
+  auto model = build();
+  PatternSource source(4);
+  optim::AdamW optimizer(optim::trainable_parameters(*model));
+  train::Trainer trainer(*model, loss::LinearCrossEntropy{}, optimizer, source, options);
+  const auto loaded = store.load_latest(nullptr);
+  REQUIRE(loaded);
+  CHECK(loaded->file("model").names().size() == 4);
+  train::restore(trainer, *loaded);
+  while (trainer.step() < 20) {
+    const auto report = trainer.train_step();
+    REQUIRE(report.loss == expected[static_cast<std::size_t>(report.step - 1)]);
+  }
+}
+
+TEST_CASE("a step without a counted token is skipped visibly, and too many end the run") {
+  struct Nothing : PatternSource {
+    Nothing() : PatternSource(1) {}
+    std::optional<data::PackedBatch> next() {
+      auto batch = PatternSource::next();
+      std::fill(batch->labels.begin(), batch->labels.end(), data::kIgnoredLabel);
+      batch->token_count = 0;
+      return batch;
+    }
+  } source;
+  Model model(test::tiny_config());
+  model.initialize(1);
+  const at::Tensor before = model.embed_tokens->weight.detach().clone();
+  optim::AdamW optimizer(optim::trainable_parameters(model));
+  train::Trainer trainer(model, loss::LinearCrossEntropy{}, optimizer, source,
+                         {.total_steps = 9, .learning_rate = [](std::int64_t) { return 1.0; }, .max_bad_steps = 3});
+  const auto report = trainer.train_step();
+  CHECK(report.skipped);
+  CHECK(report.loss_tokens == 0);
+  CHECK(at::equal(model.embed_tokens->weight, before));
+  trainer.train_step();
+  CHECK_THROWS_AS(trainer.train_step(), RunError);
+}
+
+TEST_CASE("a loss that is not finite changes nothing and is counted") {
+  Run run;
+  run.model.norm->weight.detach().fill_(std::numeric_limits<double>::infinity());
+  const at::Tensor before = run.model.embed_tokens->weight.detach().clone();
+  auto trainer = run.trainer();
+  CHECK(trainer.train_step().skipped);
+  CHECK(at::equal(run.model.embed_tokens->weight, before));
+}
+
+TEST_CASE("run calls callbacks in order and stops when asked") {
+  Run run;
+  auto trainer = run.trainer();
+  std::vector<std::int64_t> seen;
+  bool ended = false;
+  trainer.run(Watch{seen, ended});
+  CHECK(seen == std::vector<std::int64_t>{1, 2, 3});
+  CHECK(ended);
+}
+
+TEST_CASE("another accumulation is refused on resume") {
+  Run run;
+  auto trainer = run.trainer();
+  trainer.train_step();
+  Json state = trainer.state();
+  state["accumulate"] = 7;
+  CHECK_THROWS_AS(trainer.restore(state), InputError);
+}
