@@ -102,8 +102,11 @@ TEST_CASE("tensorboard: records equal those of PyTorch's SummaryWriter") {
   const std::string file = read_file(writer.path());
   using namespace std::string_literals;
   CHECK(file.find("\x10\x03*\r\n\x0b\n\x04loss\x15\x00\x00\xc0?"s) != std::string::npos);
-  CHECK(file.find("*/\n-\n\x13"s + "config/text_summaryB\x0c\x08\x07\x12\x04\x12\x02\x08\x01"s + "B\x02"s +
-                  "abJ\x08\n\x06\n\x04text"s) != std::string::npos);
+  std::string text = "*/\n-\n\x13"s;
+  text += "config/text_summaryB\x0c\x08\x07\x12\x04\x12\x02\x08\x01"s;
+  text += "B\x02"s;
+  text += "abJ\x08\n\x06\n\x04text"s;
+  CHECK(file.find(text) != std::string::npos);
 }
 
 TEST_CASE("tensorboard: a file decodes to what was logged") {
