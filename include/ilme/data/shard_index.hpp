@@ -27,7 +27,7 @@ static_assert(std::endian::native == std::endian::little, "token shards are mapp
 struct ShardVocabulary {
   std::string tokenizer;  // text::Tokenizer::fingerprint()
   std::uint64_t vocabulary_size = 0;
-  std::optional<std::uint32_t> bos_id, eos_id;
+  std::optional<std::uint32_t> bos_id = std::nullopt, eos_id = std::nullopt;
 
   bool operator==(const ShardVocabulary&) const = default;
   /// Bytes of one stored token.
