@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,20 +55,17 @@ inline TokenId control_token(const Tokenizer& tokenizer, const char* name) {
 /// Python's str.strip(), which is Jinja's `trim`: \s and the four separators U+001C to U+001F.
 inline std::string_view trim(std::string_view text) {
   const auto blank = [](char32_t c) { return char_classes()[c] >= CharClass::space || (c >= 0x1C && c <= 0x1F); };
-  const char *begin = text.data(), *end = begin + text.size();
-  while (begin < end) {
-    const DecodedCharacter character = decode_utf8(begin, end);
-    if (!blank(character.code_point)) break;
-    begin += character.length;
+  while (!text.empty()) {
+    const DecodedCharacter first = decode_utf8(text.data(), text.data() + text.size());
+    if (!blank(first.code_point)) break;
+    text.remove_prefix(first.length);
   }
-  while (end > begin) {
-    const char* last = end - 1;
-    while (last > begin && end - last < 4 && (static_cast<unsigned char>(*last) & 0xC0U) == 0x80U) --last;
-    const DecodedCharacter character = decode_utf8(last, end);
-    if (last + character.length != end || !blank(character.code_point)) break;
-    end = last;
+  while (!text.empty()) {
+    const DecodedCharacter last = last_character(text);
+    if (!blank(last.code_point)) break;
+    text.remove_suffix(last.length);
   }
-  return {begin, static_cast<std::size_t>(end - begin)};
+  return text;
 }
 
 }  // namespace detail
@@ -166,9 +164,8 @@ inline std::vector<Message> messages_from_json(const Json& line_object, const st
 /// The ids at which generation stops: the end of a turn, and the end of the text where the tokenizer has one.
 inline std::vector<TokenId> stop_ids(const Tokenizer& tokenizer, ChatFormat format) {
   std::vector<TokenId> ids;
-  const auto names = format == ChatFormat::llama3
-                         ? std::initializer_list<const char*>{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"}
-                         : std::initializer_list<const char*>{"<|im_end|>", "<|endoftext|>"};
+  std::vector<const char*> names = {"<|im_end|>", "<|endoftext|>"};
+  if (format == ChatFormat::llama3) names = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"};
   const auto add = [&](std::optional<TokenId> id) {
     if (id && tokenizer.is_special(*id) && std::find(ids.begin(), ids.end(), *id) == ids.end()) ids.push_back(*id);
   };
