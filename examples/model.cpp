@@ -52,7 +52,7 @@ void init(InitOptions options) {
       config.eos_token_ids.push_back(*id);
     }
   }
-  hf::detail::check_config(config, "ilme-model init");
+  hf::check_config(config, "ilme-model init");
   const auto dtype = hf::parse_dtype(options.dtype);
   nn::Llama<ops::Fused> model(config);
   model.initialize(options.seed);

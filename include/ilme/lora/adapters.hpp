@@ -37,7 +37,8 @@ std::int64_t attach_adapters(Model& model, const AdapterConfig& config, std::uin
   std::int64_t attached = 0;
   for_each_lora(model, [&](const std::string& name, Lora<nn::Linear>& layer) {
     if (!selects(config, name)) return;
-    layer.attach({rank_for(config, name), scaling_for(config, name), config.dropout}, generator);
+    layer.attach({.rank = rank_for(config, name), .scaling = scaling_for(config, name), .dropout = config.dropout},
+                 generator);
     ++attached;
   });
   if (attached == 0) throw InputError("the adapter's target modules select no linear map of the model");

@@ -21,7 +21,8 @@ struct AdapterShape {
 
 /// `Base` with room for an adapter: y = base(x) + scaling * (dropout(x) @ A^T) @ B^T, A [rank, in], B [out, rank].
 /// Without an adapter it computes what Base computes, at no cost. The adapter's parameters are named lora_A.weight and
-/// lora_B.weight, as in PEFT, and have the base weight's dtype (an optimizer with fp32 masters trains them precisely).
+/// lora_B.weight, as in PEFT. They are float32 (float64 on a float64 base) whatever the base is, so that training and
+/// merging lose nothing; the product is computed in x's dtype.
 template <class Base>
 class Lora : public Base {
  public:
@@ -36,17 +37,14 @@ class Lora : public Base {
                       ", expected 0 <= dropout < 1");
     const at::NoGradGuard no_gradient;
     const at::Tensor& weight = this->weight;
-    lora_A = this->register_module(
-        "lora_A", std::make_shared<nn::Linear>(weight.size(1), shape.rank, weight.options().requires_grad(false)));
-    lora_B = this->register_module(
-        "lora_B", std::make_shared<nn::Linear>(shape.rank, weight.size(0), weight.options().requires_grad(false)));
+    const auto options = weight.options().dtype(precise_type());
+    lora_A = this->register_module("lora_A", std::make_shared<nn::Linear>(weight.size(1), shape.rank, options));
+    lora_B = this->register_module("lora_B", std::make_shared<nn::Linear>(shape.rank, weight.size(0), options));
     const double bound = 1.0 / std::sqrt(static_cast<double>(weight.size(1)));
     at::Tensor values = at::empty(lora_A->weight.sizes(), at::kFloat);
     values.uniform_(-bound, bound, generator);
     lora_A->weight.copy_(values);
     lora_B->weight.zero_();
-    lora_A->weight.set_requires_grad(true);
-    lora_B->weight.set_requires_grad(true);
     shape_ = shape;
   }
 
@@ -66,7 +64,10 @@ class Lora : public Base {
     if (!attached()) return base;
     const at::Tensor input =
         shape_.dropout > 0 && this->is_training() ? at::dropout(x, shape_.dropout, /*train=*/true) : x;
-    return base + lora_B->forward(lora_A->forward(input)) * shape_.scaling;
+    const auto product = [&](const at::Tensor& in, const at::Tensor& factor) {
+      return at::linear(in, factor.to(x.scalar_type()));
+    };
+    return base + product(product(input, lora_A->weight), lora_B->weight) * shape_.scaling;
   }
 
   /// The weight with the adapter folded in, computed in float32 (float64 for float64) and rounded once to the weight's
@@ -75,14 +76,15 @@ class Lora : public Base {
     const at::NoGradGuard no_gradient;
     const at::Tensor& weight = this->weight;
     if (!attached()) return weight.detach().clone();
-    const auto precise = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    const at::Tensor product = at::mm(lora_B->weight.to(precise), lora_A->weight.to(precise));
-    return (weight.to(precise) + product * shape_.scaling).to(weight.scalar_type());
+    const at::Tensor product = at::mm(lora_B->weight, lora_A->weight);
+    return (weight.to(precise_type()) + product * shape_.scaling).to(weight.scalar_type());
   }
 
   std::shared_ptr<nn::Linear> lora_A, lora_B;  ///< null without an adapter
 
  private:
+  at::ScalarType precise_type() const { return this->weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
   AdapterShape shape_;
 };
 
