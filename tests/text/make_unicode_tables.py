@@ -1,19 +1,31 @@
 #!/usr/bin/env python3
 """Writes include/ilme/text/unicode_tables.hpp: the characters that Hugging Face's regex engine takes for \\p{L}, \\p{N} and
-\\s, found by asking it about every code point.     usage: make_unicode_tables.py > unicode_tables.hpp
+\\s, and the engine of its single_word flag for \\w, found by asking about every code point.     usage: make_unicode_tables.py > unicode_tables.hpp
 needs: tokenizers 0.23.3 (Unicode 16)"""
 import textwrap
 
-from tokenizers import Regex, __version__, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, __version__, models, pre_tokenizers
 
 SCALARS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
 
-def ranges(char_class):
+def not_in_class(char_class):
     splitter = pre_tokenizers.Split(Regex(f"(?:{char_class})+"), "removed")
     others = set()
     for piece, _ in splitter.pre_tokenize_str("".join(map(chr, SCALARS))):
         others.update(map(ord, piece))
+    return others
+
+
+def not_word():
+    """An added token that must be a word of its own is found before exactly those characters that are not in one."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.add_tokens([AddedToken("x", single_word=True, normalized=False)])
+    found = tokenizer.encode("".join(f"x{chr(c)} " for c in SCALARS)).offsets
+    return {SCALARS[start // 3] for start, _ in found}
+
+
+def ranges(others):
     found = []
     for c in SCALARS:
         if c in others:
@@ -34,9 +46,10 @@ struct CodePointRange {{
   char32_t first, last;  // both included
 }};
 """)
-for name, comment, char_class in (("kLetterRanges", r"\p{L}", r"\p{L}"), ("kNumberRanges", r"\p{N}", r"\p{N}"),
-                                  ("kSpaceRanges", r"\s", r"\s")):
-    body = ", ".join(f"{{0x{a:X}, 0x{b:X}}}" for a, b in ranges(char_class)).replace(", {", ",~{").replace(" ", "\x00")
+for name, comment, others in (("kLetterRanges", r"\p{L}", not_in_class(r"\p{L}")),
+                              ("kNumberRanges", r"\p{N}", not_in_class(r"\p{N}")),
+                              ("kSpaceRanges", r"\s", not_in_class(r"\s")), ("kWordRanges", r"\w", not_word())):
+    body = ", ".join(f"{{0x{a:X}, 0x{b:X}}}" for a, b in ranges(others)).replace(", {", ",~{").replace(" ", "\x00")
     body = body.replace("~", " ")
     print(f"/// {comment}")
     print("// clang-format off")

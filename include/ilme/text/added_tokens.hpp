@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <ilme/text/tokenizer_model.hpp>
+#include <ilme/text/unicode.hpp>
 
 namespace ilme::text {
 
@@ -45,10 +46,22 @@ class AddedTokenMatcher {
         ++i;
         continue;
       }
-      if (!(special_as_text && token->special)) {
-        if (i > emitted) on_text(text.substr(emitted, i - emitted));
+      std::size_t begin = i, end = i + token->content.size();
+      if (!(special_as_text && token->special) && !(token->single_word && touches_word(text, begin, end))) {
+        if (token->lstrip) {
+          while (begin > emitted &&
+                 char_classes()[last_character(text.substr(0, begin)).code_point] >= CharClass::space) {
+            begin -= last_character(text.substr(0, begin)).length;
+          }
+        }
+        while (token->rstrip && end < text.size()) {
+          const DecodedCharacter next = decode_utf8(text.data() + end, text.data() + text.size());
+          if (char_classes()[next.code_point] < CharClass::space) break;
+          end += next.length;
+        }
+        if (begin > emitted) on_text(text.substr(emitted, begin - emitted));
         on_token(*token);
-        emitted = i + token->content.size();
+        emitted = end;
       }
       i += token->content.size();
     }
@@ -56,6 +69,10 @@ class AddedTokenMatcher {
   }
 
  private:
+  static bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
+    if (begin > 0 && is_word_character(last_character(text.substr(0, begin)).code_point)) return true;
+    return end < text.size() && is_word_character(decode_utf8(text.data() + end, text.data() + text.size()).code_point);
+  }
   std::size_t next_candidate(std::string_view text, std::size_t from) const {
     if (from >= text.size() || first_bytes_.empty()) return text.size();
     if (first_bytes_.size() == 1) return std::min(text.find(first_bytes_[0], from), text.size());

@@ -111,11 +111,8 @@ class PreTokenizer {
   /// The first place from `from` on (from > 0) where a space follows a well-formed character outside \s.
   static std::size_t next_cut(std::string_view text, std::size_t from) {
     for (std::size_t cut = text.find(' ', from); cut != std::string_view::npos; cut = text.find(' ', cut + 1)) {
-      std::size_t start = cut - 1;
-      while (start > 0 && cut - start < 4 && (static_cast<unsigned char>(text[start]) & 0xC0U) == 0x80U) --start;
-      const DecodedCharacter before = decode_utf8(text.data() + start, text.data() + cut);
-      if (before.code_point != kInvalidCodePoint && start + before.length == cut &&
-          char_classes()[before.code_point] < CharClass::space) {
+      const char32_t before = last_character(text.substr(0, cut)).code_point;
+      if (before != kInvalidCodePoint && char_classes()[before] < CharClass::space) {
         return cut;
       }
     }

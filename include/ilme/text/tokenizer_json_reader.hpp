@@ -246,11 +246,9 @@ class TokenizerFileInterpreter {
       token.special = object.get<bool>("special", false);
       token.normalized = object.get<bool>("normalized", !token.special);
       if (token.content.empty()) throw InputError(where_, ": added token ", id, " is empty");
-      for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
-        if (object.get<bool>(flag, false)) {
-          throw InputError(where_, ": added token \"", token.content, "\": the flag ", flag, " is not supported");
-        }
-      }
+      token.single_word = object.get<bool>("single_word", false);
+      token.lstrip = object.get<bool>("lstrip", false);
+      token.rstrip = object.get<bool>("rstrip", false);
       object.refuse_unknown();
       model_.added_tokens.push_back(std::move(token));
     }

@@ -57,9 +57,9 @@ inline std::string tokenizer_json(const TokenizerModel& model) {
     names[token.id] = token.content;
     added.push_back({{"id", token.id},
                      {"content", token.content},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
+                     {"single_word", token.single_word},
+                     {"lstrip", token.lstrip},
+                     {"rstrip", token.rstrip},
                      {"normalized", token.normalized},
                      {"special", token.special}});
   }

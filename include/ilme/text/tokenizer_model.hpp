@@ -26,8 +26,11 @@ struct Merge {
 struct AddedToken {
   std::string content;
   TokenId id = 0;
-  bool special = true;      // a control token: `Special::text` treats it as ordinary text
-  bool normalized = false;  // sought only in what the tokens with `false` leave
+  bool special = true;       // a control token: `Special::text` treats it as ordinary text
+  bool normalized = false;   // sought only in what the tokens with `false` leave
+  bool single_word = false;  // not found next to a word character
+  bool lstrip = false;       // takes the whitespace before it along
+  bool rstrip = false;       // and that after it
 };
 
 struct TokenizerModel {
@@ -56,7 +59,11 @@ inline std::string fingerprint(const TokenizerModel& model) {
   for (const Splitter& splitter : model.pre_tokenizer.splitters()) print.add(splitter.pattern());
   for (const AddedToken& token : model.added_tokens) {
     print.add(token.content);
-    print.add(std::uint64_t{token.id} << 2 | std::uint64_t{token.special} << 1 | std::uint64_t{token.normalized});
+    std::uint64_t bits = token.id;
+    for (const bool flag : {token.special, token.normalized, token.single_word, token.lstrip, token.rstrip}) {
+      bits = bits << 1 | std::uint64_t{flag};
+    }
+    print.add(bits);
   }
   return print.hex();
 }

@@ -1,8 +1,11 @@
 /// UTF-8 decoding that never fails, and the character classes that pre-tokenisers ask for.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -98,6 +101,22 @@ class CharClassTable {
 inline const CharClassTable& char_classes() {
   static const CharClassTable table;
   return table;
+}
+
+/// `\w` of Hugging Face's `single_word` flag: letters, marks, digits, connectors and joiners.
+inline bool is_word_character(char32_t c) {
+  const auto* const range = std::partition_point(std::begin(detail::kWordRanges), std::end(detail::kWordRanges),
+                                                 [&](const auto& candidate) { return candidate.last < c; });
+  return range != std::end(detail::kWordRanges) && range->first <= c;
+}
+
+/// The last character of `text`, which is not empty; what `decode_utf8` would give for it.
+inline DecodedCharacter last_character(std::string_view text) {
+  const char *const begin = text.data(), *const end = begin + text.size();
+  const char* start = end - 1;
+  while (start > begin && end - start < 4 && (static_cast<unsigned char>(*start) & 0xC0U) == 0x80U) --start;
+  const DecodedCharacter character = decode_utf8(start, end);
+  return start + character.length == end ? character : DecodedCharacter{kInvalidCodePoint, 1};
 }
 
 }  // namespace ilme::text
