@@ -125,6 +125,13 @@ TEST_CASE("a finished run is not repeated, a changed one is, another tokenizer's
   CHECK(second.validation->tokens() == first.validation->tokens());
   CHECK(fs::last_write_time(folder / "out/index.json") == time);
 
+  SECTION("a missing held-out part") {
+    fs::remove_all(folder / "out/validation");
+    const PrepareReport again = prepare(tokenizer, options);
+    CHECK_FALSE(again.up_to_date);
+    CHECK(again.validation->tokens() == first.validation->tokens());
+    CHECK(TokenShards(folder / "out/validation").token_count() == first.validation->tokens());
+  }
   SECTION("a missing shard") {
     fs::remove(folder / "out/shard-00002.bin");
     CHECK_FALSE(prepare(tokenizer, options).up_to_date);
