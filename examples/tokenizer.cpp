@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <iterator>
@@ -57,9 +58,18 @@ class Input {
   MemoryMap map_;
 };
 
+/// To standard output for "-"; straight into a device or pipe; else a file that appears as a whole.
 void write_output(const std::string& name, std::string_view bytes) {
-  if (name != "-") return write_file(name, bytes);
-  std::cout.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (name == "-") {
+    std::cout.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  } else if (std::filesystem::is_character_file(name) || std::filesystem::is_fifo(name)) {
+    std::ofstream out(name, std::ios::binary);
+    if (!out.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush()) {
+      throw RunError(name, ": cannot write ", bytes.size(), " bytes");
+    }
+  } else {
+    write_file(name, bytes);
+  }
 }
 
 bool is_binary(const std::string& name) { return name.ends_with(".bin"); }

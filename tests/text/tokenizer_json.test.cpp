@@ -243,6 +243,5 @@ TEST_CASE("Reference: overlapping added tokens") {
 TEST_CASE("Reference: a Unigram tokenizer is refused by name") {
   const auto folder = test::shared_path("data/tokenizers/az_vrashad_hf");
   if (!folder) SKIP("the reference data is absent");
-  CHECK_THROWS_MATCHES(Tokenizer::load(*folder), InputError,
-                       MessageMatches(ContainsSubstring("normalizer") || ContainsSubstring("Unigram")));
+  CHECK_THROWS_MATCHES(Tokenizer::load(*folder), InputError, MessageMatches(ContainsSubstring("Unigram")));
 }

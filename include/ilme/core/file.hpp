@@ -70,6 +70,10 @@ class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path)
       : path_(std::move(path)), unfinished_(detail::unfinished_name(path_)) {
+    std::error_code ignored;
+    if (std::filesystem::exists(path_, ignored) && !std::filesystem::is_regular_file(path_, ignored)) {
+      throw InputError(path_.string(), ": is a folder, device or pipe, expected the name of a file");
+    }
     detail::create_folders(detail::parent_folder(path_));
     fd_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd_ < 0) throw RunError(path_.string(), ": cannot create: ", detail::errno_text());

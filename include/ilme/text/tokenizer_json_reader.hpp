@@ -178,6 +178,7 @@ class TokenizerFileInterpreter {
   TokenizerModel read() {
     JsonObject root(file_.rest, where_);
     root.get<std::string>("version", "");
+    read_model(root.raw("model"));
     for (const char* key : {"truncation", "padding"}) {
       if (root.has(key)) refuse(key, root.raw(key), "null");
     }
@@ -185,7 +186,6 @@ class TokenizerFileInterpreter {
         !normalizer.is_null() && !is_empty_sequence(normalizer, "normalizers")) {
       refuse("normalizer", normalizer, "null");
     }
-    read_model(root.raw("model"));
     read_added_tokens(root.raw("added_tokens"));
     read_tokens();
     read_merges();
