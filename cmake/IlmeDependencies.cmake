@@ -64,7 +64,8 @@ endif()
 ilme_system_library(zstd libzstd)
 if(NOT ILME_zstd_FOUND)
   set(ilme_fetch_subdirectory build/cmake)  # where its CMakeLists.txt is
-  ilme_fetch(zstd https://github.com/facebook/zstd.git v1.5.6 ZSTD_BUILD_PROGRAMS OFF ZSTD_BUILD_SHARED OFF)
+  ilme_fetch(zstd https://github.com/facebook/zstd.git v1.5.6 ZSTD_BUILD_PROGRAMS OFF ZSTD_BUILD_SHARED OFF
+    ZSTD_LEGACY_SUPPORT OFF)
   add_library(ilme::zstd ALIAS libzstd_static)
 endif()
 
