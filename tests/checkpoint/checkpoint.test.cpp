@@ -2,6 +2,7 @@
 
 #include <ilme/checkpoint/checkpoint.hpp>
 
+#include <chrono>
 #include <csignal>
 
 #include <sys/mount.h>
@@ -204,9 +205,12 @@ TEST_CASE("foreign folders are ignored, leftovers of dead processes are cleaned 
 
 TEST_CASE("kill -9 while saving leaves a complete checkpoint") {
   test::TemporaryFolder folder;
+  const auto start = std::chrono::steady_clock::now();
   CheckpointStore(folder.path()).save(1, contents(1, 20000));
+  const std::chrono::duration<double, std::micro> one_save = std::chrono::steady_clock::now() - start;
   std::int64_t last = 1;
-  for (int round = 0; round < 20; ++round) {
+  // At least 20 kills within the time of some saves, and more of them if the disk was too slow for any to succeed.
+  for (int round = 0; round < 20 || (last == 1 && round < 200); ++round) {
     const pid_t child = ::fork();
     if (child == 0) {
       try {
@@ -220,7 +224,7 @@ TEST_CASE("kill -9 while saving leaves a complete checkpoint") {
       }
       ::_exit(1);
     }
-    ::usleep(static_cast<useconds_t>(5000 + random_bits(7, round) % 60000));
+    ::usleep(static_cast<useconds_t>(2000 + random_uniform(7, round) * std::min(5 * one_save.count(), 5e5)));
     ::kill(child, SIGKILL);
     int status = 0;
     ::waitpid(child, &status, 0);
