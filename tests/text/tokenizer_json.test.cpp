@@ -200,7 +200,8 @@ TEST_CASE("Reference: whole pieces and merges") {
   const Tokenizer with = Tokenizer::load(*folder / "ignore_true.json"),
                   without = Tokenizer::load(*folder / "ignore_false.json"),
                   absent = Tokenizer::load(*folder / "ignore_absent.json");
-  for (const Json& entry : read_json(*folder / "expected.json").at("cases")) {
+  const Json cases = read_json(*folder / "expected.json").at("cases");
+  for (const Json& entry : cases) {
     const auto text = entry.at("text").get<std::string>();
     CHECK(with.encode(text) == entry.at("ids_ignore_true").get<Ids>());
     CHECK(without.encode(text) == entry.at("ids_ignore_false").get<Ids>());
@@ -229,12 +230,14 @@ TEST_CASE("Reference: overlapping added tokens") {
   const auto folder = test::shared_path("cases/tok-special-overlap");
   if (!folder) SKIP("the reference data is absent");
   const Tokenizer tokenizer = Tokenizer::load(*folder / "tokenizer.json");
-  for (const Json& entry : read_json(*folder / "expected.json").at("cases")) {
+  const Json cases = read_json(*folder / "expected.json").at("cases");
+  for (const Json& entry : cases) {
     INFO(entry.at("text"));
     CHECK(tokenizer.encode(entry.at("text").get<std::string>(), Special::allow) == entry.at("ids").get<Ids>());
   }
   const Tokenizer flags = Tokenizer::load(*folder / "strip_flags.json");
-  for (const Json& entry : read_json(*folder / "expected.json").at("strip_flags_cases")) {
+  const Json strip_flags_cases = read_json(*folder / "expected.json").at("strip_flags_cases");
+  for (const Json& entry : strip_flags_cases) {
     INFO(entry.at("text"));
     CHECK(flags.encode(entry.at("text").get<std::string>(), Special::allow) == entry.at("ids").get<Ids>());
   }
