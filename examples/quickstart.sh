@@ -40,13 +40,19 @@ BIN=build/bin
 
 title() { printf '\n== %s\n' "$*"; }
 
-# run NAME RESULT COMMAND...: runs the command unless its result is there from the same command. When a result is made
-# anew, so is everything after it.
+# run NAME RESULT COMMAND...: runs the command unless its result is there from the same command, and neither the program
+# nor a file that it reads is newer. When a result is made anew, so is everything after it.
 AGAIN=no
 run() {
-  local name=$1 result=$2 record=$OUTPUT/.done/$1 seconds=$SECONDS
+  local name=$1 result=$2 record=$OUTPUT/.done/$1 seconds=$SECONDS argument fresh=yes
   shift 2
-  if [ "$AGAIN" = no ] && [ -e "$result" ] && [ "$(cat "$record" 2>/dev/null)" = "$*" ]; then
+  if [ "$AGAIN" = yes ] || [ ! -e "$result" ] || [ "$(cat "$record" 2>/dev/null)" != "$*" ]; then
+    fresh=no
+  fi
+  for argument in "$@"; do
+    if [ -f "$argument" ] && [ "$argument" != "$result" ] && [ "$argument" -nt "$record" ]; then fresh=no; fi
+  done
+  if [ $fresh = yes ]; then
     echo "$name: already done ($result)"
     return
   fi
