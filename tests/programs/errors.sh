@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Bad input: one clear line, exit code 2 (input) or 1 (a failure while running), nothing under the final name.
+. "$(dirname "$0")/common.sh"
+small_model
+
+# refuses CODE TEXT OUTPUT COMMAND...: the command ends with CODE, prints one line with TEXT, and leaves no OUTPUT.
+refuses() {
+  local code=$1 text=$2 output=$3 status=0
+  shift 3
+  "$@" >out.txt 2>err.txt </dev/null || status=$?
+  [ "$status" = "$code" ] || fail "$*: exit code $status, expected $code: $(tail -n 3 err.txt)"
+  [ "$(grep -c 'error:' err.txt)" = 1 ] || fail "$*: expected one error line, found: $(cat err.txt)"
+  grep -qi -- "$text" err.txt || fail "$*: the error does not say \"$text\": $(cat err.txt)"
+  [ "$output" = - ] || [ ! -e "$output" ] || fail "$*: left $output behind"
+}
+T=$BIN/ilme-tokenizer
+# pretrain [MODEL [DATA]]: the command, with good values for what is not given.
+pretrain() { echo "$BIN/ilme-pretrain --model ${1:-model} --data ${2:-shards} --sequence-length 32"; }
+P=$(pretrain)
+F="$BIN/ilme-finetune --model model --steps 2 --batch-size 2 --sequence-length 64 --lora-rank 2"
+
+# Files that are not there, empty, or too small a vocabulary.
+refuses 2 absent.txt new "$T" train --input absent.txt --vocab-size 400 --output new
+: >empty.txt
+refuses 2 empty new "$BIN/ilme-prepare" --tokenizer tokenizer --input empty.txt --output new
+refuses 2 "vocabulary size" new "$T" train --input text.txt --vocab-size 255 --output new
+refuses 2 absent new $(pretrain absent) --output new
+refuses 2 absent new $(pretrain model absent) --output new
+
+# Mistyped options and impossible values.
+refuses 2 "did you mean --vocab-size" new "$T" train --input text.txt --vocab-sise 400 --output new
+refuses 2 "unknown command" - "$T" trian
+refuses 2 steps new $P --output new --steps -3
+refuses 2 "batch size" new $P --output new --batch-size 0
+refuses 2 accumulate new $P --output new --accumulate 0
+refuses 2 learning new $P --output new --learning-rate nan
+refuses 2 schedule new $P --output new --schedule cosin
+refuses 2 "heads" new "$BIN/ilme-model" init --tokenizer tokenizer --hidden-size 30 --layers 1 --heads 4 --output new
+
+# Damaged files.
+cp -r model broken && truncate -s -5 broken/model.safetensors
+refuses 2 broken/model.safetensors new $(pretrain broken) --output new
+cp -r model garbage && head -c 4000 /dev/urandom >garbage/model.safetensors
+refuses 2 garbage/model.safetensors - "$BIN/ilme-evaluate" --model garbage --text text.txt
+cp -r model halved && head -c 100 model/config.json >halved/config.json
+refuses 2 halved/config.json - "$BIN/ilme-chat" --model halved --prompt x
+cp -r shards cut && truncate -s -2 cut/shard-00000.bin
+refuses 2 cut/shard-00000.bin new $(pretrain model cut) --output new
+"$T" train --input text.txt --vocab-size 300 --output other >/dev/null 2>&1
+"$BIN/ilme-prepare" --tokenizer other --input text.txt --output foreign >/dev/null 2>&1
+refuses 2 tokenizer new $(pretrain model foreign) --output new
+
+# Conversations.
+printf '%s\n' '{"messages":[{"role":"user","content":"salam"},{"role":"assistant","content":"salam"}]}' \
+  '{"messages":[{"role":"user","content":"salam"}]}' >unanswered.jsonl
+refuses 2 unanswered.jsonl:2 new $F --output new --data unanswered.jsonl
+echo '{"messages": [' >torn.jsonl
+refuses 2 torn.jsonl:1 new $F --output new --data torn.jsonl
+echo '{"messages":[{"role":"robot","content":"x"},{"role":"assistant","content":"y"}]}' >role.jsonl
+refuses 2 robot new $F --output new --data role.jsonl
+refuses 2 "target" new $F --output new --data "$DATA/az_chat.jsonl" --lora-targets nothing
+printf '{"steps": 2, "batchsize": 3}' >options.json
+refuses 2 batch-size new $P --output new --config options.json
+
+# Invalid UTF-8 is kept as bytes.
+printf 'salam \xff\xfe d\xc9\n' >bytes.txt
+"$T" encode --tokenizer tokenizer --input bytes.txt --output bytes.bin 2>/dev/null
+"$T" decode --tokenizer tokenizer --input bytes.bin --output bytes.out 2>/dev/null
+cmp bytes.txt bytes.out || fail "bytes that are not UTF-8 do not survive"
+"$T" train --input bytes.txt --vocab-size 300 --output bytes_tokenizer >/dev/null 2>&1 || fail "training on invalid UTF-8"
+
+# A full disk.
+mkdir full
+if mount -t tmpfs -o size=64k none full 2>/dev/null; then
+  status=0
+  "$BIN/ilme-model" init --tokenizer tokenizer --hidden-size 64 --layers 2 --heads 4 --output full/model >out.txt 2>err.txt || status=$?
+  left=$(ls -A full)
+  umount full
+  [ "$status" = 1 ] || fail "full disk: exit code $status, expected 1: $(cat err.txt)"
+  grep -q 'No space left' err.txt || fail "full disk: $(cat err.txt)"
+  [ -z "$left" ] || fail "full disk: left $left behind"
+else
+  echo "note: a full disk was not tried, mounting a tmpfs needs root"
+fi
+echo "all refused as they should be"

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Kill -9 during training, and the same command again: the loss curve is that of an uninterrupted run, digit for digit.
+. "$(dirname "$0")/common.sh"
+small_model
+head -n 30 "$DATA/az_chat.jsonl" >chat.jsonl
+PRETRAIN=("$BIN/ilme-pretrain" --model model --data shards --steps 60 --batch-size 2 --sequence-length 32
+  --learning-rate 3e-3 --save-every 7 --log-every 1 --seed 5)
+FINETUNE=("$BIN/ilme-finetune" --model model --data chat.jsonl --steps 40 --batch-size 2 --sequence-length 128
+  --learning-rate 3e-3 --save-every 7 --log-every 1 --lora-rank 4 --lora-dropout 0.2 --seed 5)
+
+# killed OUTPUT COMMAND...: kills the run three times at growing numbers of records, then lets it finish.
+killed() {
+  local output=$1 count
+  shift
+  for count in 9 18 30; do
+    "$@" --output "$output" >log.txt 2>&1 &
+    local pid=$!
+    while kill -0 $pid 2>/dev/null && [ "$(cat "$output/metrics.jsonl" 2>/dev/null | wc -l)" -lt $count ]; do sleep 0.01; done
+    kill -9 $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true
+  done
+  "$@" --output "$output" >log.txt 2>&1 || fail "the run did not finish: $(tail -n 3 log.txt)"
+  grep -q 'resuming from' log.txt || fail "the run did not resume: $(head -n 5 log.txt)"
+}
+
+for kind in pretrain finetune; do
+  if [ $kind = pretrain ]; then command=("${PRETRAIN[@]}") result=model.safetensors; else command=("${FINETUNE[@]}") result=adapter_model.safetensors; fi
+  "${command[@]}" --output whole-$kind >/dev/null 2>&1 || fail "$kind does not run"
+  killed killed-$kind "${command[@]}"
+  diff <(losses whole-$kind) <(losses killed-$kind) || fail "$kind: the losses differ"
+  cmp whole-$kind/$result killed-$kind/$result || fail "$kind: the results differ"
+done
+
+# SIGTERM: a checkpoint, a clean end, and the rest later.
+"${PRETRAIN[@]}" --output stopped >log.txt 2>&1 &
+pid=$!
+while kill -0 $pid 2>/dev/null && [ "$(cat stopped/metrics.jsonl 2>/dev/null | wc -l)" -lt 5 ]; do sleep 0.01; done
+kill -TERM $pid
+wait $pid || fail "SIGTERM: exit code $?"
+grep -q 'stopped at step' log.txt || fail "SIGTERM: $(tail -n 3 log.txt)"
+"${PRETRAIN[@]}" --output stopped >log.txt 2>&1
+diff <(losses whole-pretrain) <(losses stopped) || fail "SIGTERM: the losses differ"
+
+# The fused and the plain operations learn the same.
+"${PRETRAIN[@]}" --dtype fp32 --output fused >/dev/null 2>&1
+"${PRETRAIN[@]}" --dtype fp32 --ops reference --output plain >/dev/null 2>&1
+paste <(losses fused) <(losses plain) | tr -d '"los:' | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-3) exit 1 }' ||
+  fail "fused and reference losses differ by more than 1e-3"
+echo "every run continued exactly"
