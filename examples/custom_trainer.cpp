@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include <ilme/core/file.hpp>
 #include <ilme/data/batched.hpp>
 #include <ilme/data/documents.hpp>
 #include <ilme/data/packing.hpp>
@@ -33,7 +34,10 @@ int main(int argc, char** argv) try {
   if (argc < 2) throw ilme::InputError("usage: custom_trainer TEXT_FILE [STEPS]");
   const std::int64_t steps = argc > 2 ? std::atoll(argv[2]) : 100;
 
-  const auto tokenizer = ilme::text::BpeTrainer({.vocab_size = 1000}).train({argv[1]});
+  const ilme::text::BpeTrainer bpe(ilme::text::PreTokenizer::named("llama3"), {.vocabulary_size = 1000});
+  ilme::text::WordCounter words;
+  ilme::text::count_words(bpe.pre_tokenizer(), ilme::read_file(argv[1]), words);
+  const ilme::text::Tokenizer tokenizer(bpe.train(words));
   std::vector<std::vector<std::uint32_t>> documents;
   ilme::data::DocumentReader reader({argv[1]});
   while (const auto document = reader.next()) documents.push_back(tokenizer.encode(*document));
@@ -51,9 +55,9 @@ int main(int argc, char** argv) try {
   ilme::nn::Llama<ilme::ops::Fused> model(config);
   model.initialize(/*seed=*/1);
   ilme::optim::AdamW optimizer(ilme::optim::trainable_parameters(model));
-  ilme::train::Trainer trainer(model, RegularizedLoss{}, optimizer, source,
-                               {.total_steps = steps,
-                                .learning_rate = ilme::optim::Schedule{.peak = 3e-3, .total_steps = steps}});
+  ilme::train::Trainer trainer(
+      model, RegularizedLoss{}, optimizer, source,
+      {.total_steps = steps, .learning_rate = ilme::optim::Schedule{.peak = 3e-3, .total_steps = steps}});
   while (trainer.step() < steps) {
     const auto report = trainer.train_step();
     if (report.step % 10 == 0) {

@@ -116,6 +116,7 @@ template <class Setup>
 int run_program(int argc, char** argv, const std::string& name, const std::string& description, Setup&& setup) {
   detail::occupy_standard_descriptors();
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then a write error, which names the file
   CLI::App app(description, name);
   try {
     app.fallthrough();

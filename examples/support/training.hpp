@@ -161,7 +161,7 @@ bool run_training(const TrainingOptions& options, const std::string& label, Mode
   train::EventFileWriter events(
       options.tensorboard.empty() ? output / "tensorboard" : std::filesystem::path(options.tensorboard),
       trainer.step());
-  events.text("settings", settings.dump(2), trainer.step());
+  events.text("settings", "```json\n" + settings.dump(2) + "\n```", trainer.step());
   train::Console console(label, trainer.step(), total_steps, options.log_every);
   log.add([&](std::int64_t step, const train::Metrics& metrics) { metrics_file.write(step, metrics); });
   log.add([&](std::int64_t step, const train::Metrics& metrics) {

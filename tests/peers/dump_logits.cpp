@@ -12,8 +12,8 @@
 int main(int argc, char** argv) try {
   if (argc < 5) throw ilme::InputError("usage: dump_logits MODEL ADAPTER|- OUTPUT.safetensors ID...");
   const at::NoGradGuard no_gradient;
-  auto model = ilme::lora::load_with_adapter<ilme::ops::Fused>(
-      argv[1], std::string(argv[2]) == "-" ? "" : argv[2], at::kFloat);
+  auto model =
+      ilme::lora::load_with_adapter<ilme::ops::Fused>(argv[1], std::string(argv[2]) == "-" ? "" : argv[2], at::kFloat);
   model->eval();
   ilme::data::PackedBatch batch;
   for (int i = 4; i < argc; ++i) {

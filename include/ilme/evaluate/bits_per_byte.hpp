@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <ilme/core/error.hpp>
 #include <ilme/data/batch.hpp>
@@ -85,7 +86,7 @@ class TextScorer {
  private:
   void flush() {
     if (pending_.input_ids.empty()) return;
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     pending_.rows = 1;
     pending_.sequence_length = static_cast<std::int64_t>(pending_.input_ids.size());
     pending_.sequence_offsets.insert(pending_.sequence_offsets.begin(), 0);

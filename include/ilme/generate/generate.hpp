@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <ilme/core/error.hpp>
 #include <ilme/generate/sampling.hpp>
@@ -33,7 +34,7 @@ template <nn::CachedModel Model>
 Generation generate(Model& model, std::span<const std::int64_t> prompt, const GenerateOptions& options) {
   if (prompt.empty()) throw InputError("the prompt has no token; start it with BOS");
   options.sampling.validate();
-  const at::NoGradGuard no_gradient;
+  const c10::NoGradGuard no_gradient;
   nn::KvCache cache(model.config().num_hidden_layers);
   at::Tensor fresh = at::tensor(at::IntArrayRef(prompt.data(), prompt.size()), at::kLong).unsqueeze(0);
   Generation result;

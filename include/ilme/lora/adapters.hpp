@@ -9,6 +9,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
 
 #include <ilme/core/error.hpp>
 #include <ilme/hf/model_folder.hpp>
@@ -59,7 +60,7 @@ io::NamedTensors adapter_parameters(const Model& model) {
 /// Returns how many.
 template <class Model>
 std::int64_t merge_adapters(Model& model) {
-  const at::NoGradGuard no_gradient;
+  const c10::NoGradGuard no_gradient;
   std::int64_t merged = 0;
   for_each_lora(model, [&](const std::string&, Lora<nn::Linear>& layer) {
     if (!layer.attached()) return;

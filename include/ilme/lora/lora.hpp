@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
 #include <ilme/nn/linear.hpp>
@@ -35,7 +36,7 @@ class Lora : public Base {
     TORCH_CHECK_VALUE(shape.rank > 0, "ilme::lora::Lora: rank ", shape.rank, ", expected 1 or more");
     TORCH_CHECK_VALUE(shape.dropout >= 0 && shape.dropout < 1, "ilme::lora::Lora: dropout ", shape.dropout,
                       ", expected 0 <= dropout < 1");
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     const at::Tensor& weight = this->weight;
     const auto options = weight.options().dtype(precise_type());
     lora_A = this->register_module("lora_A", std::make_shared<nn::Linear>(weight.size(1), shape.rank, options));
@@ -73,7 +74,7 @@ class Lora : public Base {
   /// The weight with the adapter folded in, computed in float32 (float64 for float64) and rounded once to the weight's
   /// dtype. The weight itself is not changed.
   at::Tensor merged_weight() const {
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     const at::Tensor& weight = this->weight;
     if (!attached()) return weight.detach().clone();
     const at::Tensor product = at::mm(lora_B->weight, lora_A->weight);

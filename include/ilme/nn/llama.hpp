@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
 #include <ilme/data/collate.hpp>
@@ -69,7 +70,7 @@ class Llama : public torch::nn::Module {
 
   /// Draws fresh weights as Transformers does: normal(0, initializer_range) for matrices, 1 for norms.
   void initialize(std::uint64_t seed) {
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     at::Generator generator = at::detail::createCPUGenerator(seed);
     for (auto& parameter : named_parameters()) {
       at::Tensor& weight = parameter.value();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <ilme/nn/llama_config.hpp>
 
@@ -58,7 +59,7 @@ class RotaryEmbedding {
  private:
   void grow(std::int64_t positions, const at::Device& device) {
     if (cos_.defined() && cos_.size(0) >= positions && cos_.device() == device) return;
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     positions = std::max<std::int64_t>({positions, 256, cos_.defined() ? cos_.size(0) * 2 : 0});
     const at::Tensor frequencies = at::tensor(frequencies_, at::kFloat).to(at::kDouble);
     const at::Tensor angles = at::outer(at::arange(positions, at::kDouble), frequencies);

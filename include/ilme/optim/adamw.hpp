@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <ilme/core/error.hpp>
 
@@ -44,7 +45,7 @@ class AdamW {
  public:
   explicit AdamW(NamedParameters parameters, AdamWOptions options = {})
       : parameters_(std::move(parameters)), options_(std::move(options)) {
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     for (const auto& [name, parameter] : parameters_) {
       const bool precise = parameter.scalar_type() == at::kFloat || parameter.scalar_type() == at::kDouble;
       masters_.push_back(precise ? parameter.detach() : parameter.detach().to(at::kFloat));
@@ -69,7 +70,7 @@ class AdamW {
             const std::optional<at::Tensor>& clip = std::nullopt) {
     TORCH_CHECK_VALUE(gradients.size() == parameters_.size(), "ilme::optim::AdamW: ", gradients.size(),
                       " gradients for ", parameters_.size(), " parameters");
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     // Parameters that share decay, rate and dtype are updated by one call.
     std::vector<bool> done(parameters_.size(), false);
     for (std::size_t first = 0; first < parameters_.size(); ++first) {
@@ -106,7 +107,7 @@ class AdamW {
 
   /// Takes back what `state()` gave; `find(name)` returns a tensor. Shapes that do not fit are an InputError.
   void load_state(const std::function<at::Tensor(const std::string& name)>& find) {
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     const auto load = [&](const std::string& name, const at::Tensor& target) {
       const at::Tensor source = find(name);
       if (source.sizes() != target.sizes()) {

@@ -4,12 +4,13 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 namespace ilme::optim {
 
 /// L2 norm over all defined gradients together, as a float32 scalar tensor (no host sync); 0 when there are none.
 inline at::Tensor global_norm(const std::vector<at::Tensor>& gradients) {
-  const at::NoGradGuard no_gradient;
+  const c10::NoGradGuard no_gradient;
   std::vector<at::Tensor> defined;
   for (const at::Tensor& gradient : gradients) {
     if (gradient.defined()) defined.push_back(gradient);

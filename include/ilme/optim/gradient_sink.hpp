@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -73,7 +74,7 @@ class GradientSink {
 
     void take(std::size_t i, at::Tensor gradient) {
       if (handler) return handler(i, std::move(gradient));
-      const at::NoGradGuard no_gradient;
+      const c10::NoGradGuard no_gradient;
       at::Tensor& sum = sums[i];
       if (sum.defined()) {
         sum.add_(gradient);

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
 
 #include <ilme/checkpoint/checkpoint.hpp>
 #include <ilme/core/error.hpp>
@@ -32,7 +33,7 @@ checkpoint::Contents snapshot(Trainer& trainer, Json settings = Json::object()) 
 /// optimizer or data; then the trainer must not be used.
 template <class Trainer>
 void restore(Trainer& trainer, const checkpoint::Loaded& checkpoint) {
-  const at::NoGradGuard no_gradient;
+  const c10::NoGradGuard no_gradient;
   const auto& model = checkpoint.file("model");
   const auto parameters = optim::trainable_parameters(trainer.model());
   for (const auto& [name, parameter] : parameters) {
