@@ -31,12 +31,12 @@ struct LlamaConfig {
   std::int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000.0;
-  RopeScaling rope_scaling;
+  RopeScaling rope_scaling = {};
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
-  std::int64_t bos_token_id = -1;           ///< -1: none
-  std::vector<std::int64_t> eos_token_ids;  ///< any of them ends a generation
-  std::int64_t pad_token_id = -1;           ///< -1: none
+  std::int64_t bos_token_id = -1;                ///< -1: none
+  std::vector<std::int64_t> eos_token_ids = {};  ///< any of them ends a generation
+  std::int64_t pad_token_id = -1;                ///< -1: none
 };
 
 }  // namespace ilme::nn

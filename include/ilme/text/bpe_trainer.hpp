@@ -25,7 +25,7 @@ struct BpeTrainerOptions {
   std::size_t vocabulary_size = 32768;  // with special tokens and the 256 bytes
   std::uint64_t min_frequency = 0;      // pairs that are rarer do not merge
   std::size_t max_token_length = 0;     // bytes; pairs of bytes aside, every token is shorter than this; 0: no limit
-  std::vector<std::string> special_tokens;  // the first ids, in this order
+  std::vector<std::string> special_tokens = {};  // the first ids, in this order
   /// Called with the size of the vocabulary so far and the one aimed at, now and then.
   std::function<void(std::size_t, std::size_t)> progress = {};
 };
