@@ -7,14 +7,16 @@
 #   --output DIR  where the results go (default build/quickstart, with --short build/quickstart-short)
 set -euo pipefail
 
-# Sizes of the sample run.
-VOCABULARY=4096
+# Sizes of the sample run: a few minutes of training on 2 cores.
+VOCABULARY=2048
 MODEL=(--hidden-size 256 --layers 4 --heads 8 --kv-heads 4 --intermediate-size 704 --tied true)
-PRETRAIN=(--steps 400 --batch-size 8 --sequence-length 256 --learning-rate 1e-3 --warmup-steps 20)
-FINETUNE=(--epochs 12 --batch-size 8 --sequence-length 256 --learning-rate 2e-3 --warmup-steps 10 --lora-rank 32)
-CHAT=(--prompt "Salam! Adım nə vaxt yazılır?" --max-tokens 96 --temperature 0)
-SHORT_PRETRAIN=(--steps 12 --batch-size 4 --sequence-length 128 --learning-rate 1e-3 --warmup-steps 4)
-SHORT_FINETUNE=(--steps 6 --batch-size 4 --sequence-length 128 --learning-rate 1e-3 --warmup-steps 2 --lora-rank 8)
+PRETRAIN=(--steps 240 --batch-size 4 --sequence-length 256 --learning-rate 1e-3 --warmup-steps 20 --dtype fp32)
+FINETUNE=(--epochs 70 --batch-size 2 --sequence-length 512 --learning-rate 4e-3 --warmup-steps 20 --lora-rank 64
+  --lora-dropout 0 --dtype fp32)
+CHAT=(--prompt "Balansımı necə yoxlaya bilərəm?" --max-tokens 96 --temperature 0)
+SHORT_PRETRAIN=(--steps 12 --batch-size 4 --sequence-length 128 --learning-rate 1e-3 --warmup-steps 4 --dtype fp32)
+SHORT_FINETUNE=(--steps 6 --batch-size 4 --sequence-length 128 --learning-rate 1e-3 --warmup-steps 2 --lora-rank 8
+  --dtype fp32)
 
 SHORT=no
 OUTPUT=
@@ -88,13 +90,13 @@ run model "$OUTPUT/model" "$BIN/ilme-model" init --tokenizer "$OUTPUT/tokenizer"
 run before "$OUTPUT/before.json" "$BIN/ilme-evaluate" --model "$OUTPUT/model" --text $DATA/az_heldout.txt \
   --json "$OUTPUT/before.json"
 run pretrain "$OUTPUT/pretrained" "$BIN/ilme-pretrain" --model "$OUTPUT/model" --data "$OUTPUT/shards" \
-  "${PRETRAIN[@]}" --seed 1 --output "$OUTPUT/pretrained"
+  "${PRETRAIN[@]}" --save-every 60 --seed 1 --output "$OUTPUT/pretrained"
 run after "$OUTPUT/after.json" "$BIN/ilme-evaluate" --model "$OUTPUT/pretrained" --text $DATA/az_heldout.txt \
   --json "$OUTPUT/after.json"
 
 title "Stage 3: a LoRA adapter that chats"
 run finetune "$OUTPUT/adapter" "$BIN/ilme-finetune" --model "$OUTPUT/pretrained" --data $DATA/az_chat.jsonl \
-  "${FINETUNE[@]}" --seed 1 --output "$OUTPUT/adapter"
+  "${FINETUNE[@]}" --save-every 300 --seed 1 --output "$OUTPUT/adapter"
 run merge "$OUTPUT/chat" "$BIN/ilme-model" merge --model "$OUTPUT/pretrained" --adapter "$OUTPUT/adapter" \
   --output "$OUTPUT/chat"
 
