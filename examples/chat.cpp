@@ -128,10 +128,12 @@ int main(int argc, char** argv) {
       "as it is made.",
       [](CLI::App& app) -> std::function<void()> {
         auto options = std::make_shared<Options>();
-        app.add_option("--model", options->model, "Model folder")->required();
-        app.add_option("--adapter", options->adapter, "LoRA adapter folder (PEFT layout) to put on the model");
+        app.add_option("--model", options->model, "Model folder")->type_name("DIR")->required();
+        app.add_option("--adapter", options->adapter, "LoRA adapter folder (PEFT layout) to put on the model")
+            ->type_name("DIR");
         app.add_option("--prompt", options->prompt, "Answer this message and end");
-        app.add_option("--input", options->input, "Answer each conversation of this .jsonl file and end");
+        app.add_option("--input", options->input, "Answer each conversation of this .jsonl file and end")
+            ->type_name("FILE");
         app.add_option("--system", options->system, "System message that opens the conversation");
         app.add_option("--max-tokens", options->max_tokens, "Longest answer, in tokens")->check(CLI::PositiveNumber);
         app.add_option("--temperature", options->sampling.temperature, "0: always the most likely token");

@@ -80,15 +80,17 @@ int main(int argc, char** argv) {
       "window. Bits per byte compare models with different tokenizers, perplexity does not.",
       [](CLI::App& app) -> std::function<void()> {
         auto options = std::make_shared<Options>();
-        app.add_option("--model", options->model, "Model folder")->required();
-        app.add_option("--adapter", options->adapter, "LoRA adapter folder (PEFT layout) to put on the model");
+        app.add_option("--model", options->model, "Model folder")->type_name("DIR")->required();
+        app.add_option("--adapter", options->adapter, "LoRA adapter folder (PEFT layout) to put on the model")
+            ->type_name("DIR");
         app.add_option("--text", options->texts, "Text files: .txt (a document a line) or .jsonl, also .gz and .zst")
+            ->type_name("FILE...")
             ->required();
         app.add_option("--field", options->field, "Key of the text in .jsonl");
         app.add_option("--window", options->window, "Tokens that the model sees at once");
         app.add_option("--stride", options->stride, "Tokens by which the window moves on in a longer document");
         app.add_option("--dtype", options->dtype, "Compute in fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
-        app.add_option("--json", options->json, "Also write the figures to this file");
+        app.add_option("--json", options->json, "Also write the figures to this file")->type_name("FILE");
         return [options] { evaluate(*options); };
       });
 }

@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
         options->learning_rate = 1e-4;
         options->weight_decay = 0.0;
         app.add_option("--data", options->data, "Conversations: .jsonl with {\"messages\": [{\"role\", \"content\"}]}")
+            ->type_name("FILE")
             ->required();
         app.add_option("--lora-rank", options->lora_rank, "Rank of the adapters")->check(CLI::PositiveNumber);
         app.add_option("--lora-alpha", options->lora_alpha, "Adapters count alpha / rank; 0: alpha = rank");

@@ -108,8 +108,9 @@ int main(int argc, char** argv) {
         auto options = std::make_shared<InitOptions>();
         CLI::App* make = app.add_subcommand("init", "A new Llama with random weights for a tokenizer");
         make->add_option("--tokenizer", options->tokenizer, "Tokenizer folder; decides the vocabulary size")
+            ->type_name("DIR")
             ->required();
-        make->add_option("--output", options->output, "Model folder to write")->required();
+        make->add_option("--output", options->output, "Model folder to write")->type_name("DIR")->required();
         make->add_option("--hidden-size", options->config.hidden_size, "Width of the hidden states")->required();
         make->add_option("--layers", options->config.num_hidden_layers, "Number of blocks")->required();
         make->add_option("--heads", options->config.num_attention_heads, "Attention heads")->required();
@@ -130,13 +131,13 @@ int main(int argc, char** argv) {
         };
         auto paths = std::make_shared<Paths>();
         CLI::App* fold = app.add_subcommand("merge", "Folds a LoRA adapter into its model");
-        fold->add_option("--model", paths->model, "Model folder")->required();
-        fold->add_option("--adapter", paths->adapter, "Adapter folder (PEFT layout)")->required();
-        fold->add_option("--output", paths->output, "Model folder to write")->required();
+        fold->add_option("--model", paths->model, "Model folder")->type_name("DIR")->required();
+        fold->add_option("--adapter", paths->adapter, "Adapter folder (PEFT layout)")->type_name("DIR")->required();
+        fold->add_option("--output", paths->output, "Model folder to write")->type_name("DIR")->required();
         fold->callback([paths] { merge(paths->model, paths->adapter, paths->output); });
 
         CLI::App* show = app.add_subcommand("inspect", "Describes a model folder");
-        show->add_option("folder", paths->model, "Model folder")->required();
+        show->add_option("folder", paths->model, "Model folder")->type_name("DIR")->required();
         show->callback([paths] { inspect(paths->model); });
         return {};
       });

@@ -67,8 +67,9 @@ int main(int argc, char** argv) {
       "and attend only within themselves. Kill it at any time: the same command goes on from the newest checkpoint.",
       [](CLI::App& app) -> std::function<void()> {
         auto options = std::make_shared<Options>();
-        app.add_option("--data", options->data, "Folder of token shards to train on")->required();
-        app.add_option("--eval-data", options->eval_data, "Folder of token shards to evaluate on (bits per byte)");
+        app.add_option("--data", options->data, "Folder of token shards to train on")->type_name("DIR")->required();
+        app.add_option("--eval-data", options->eval_data, "Folder of token shards to evaluate on (bits per byte)")
+            ->type_name("DIR");
         app.add_option("--train", options->train, "all parameters, or embeddings: the embedding and the head only")
             ->check(CLI::IsMember({"all", "embeddings"}));
         options->add_to(app);

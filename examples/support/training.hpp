@@ -43,8 +43,9 @@ struct TrainingOptions {
   std::string resume = "auto", tensorboard;
 
   void add_to(CLI::App& app) {
-    app.add_option("--model", model, "Model folder to start from (Hugging Face layout)")->required();
+    app.add_option("--model", model, "Model folder to start from (Hugging Face layout)")->type_name("DIR")->required();
     app.add_option("--output", output, "Folder for the result, checkpoints, TensorBoard files and metrics.jsonl")
+        ->type_name("DIR")
         ->required();
     app.add_option("--steps", steps, "Optimizer steps; 0: as many as --epochs gives");
     app.add_option("--epochs", epochs, "Passes over the data, when --steps is not given");
@@ -68,10 +69,12 @@ struct TrainingOptions {
     app.add_option("--eval-every", eval_every, "Steps between evaluations; 0: only at the end");
     app.add_option("--save-every", save_every, "Steps between checkpoints; 0: only at the end or when stopped");
     app.add_option("--keep", keep, "Newest checkpoints to keep; 0: all");
-    app.add_option("--resume", resume, "auto: go on from the newest checkpoint in --output; never; or a folder");
+    app.add_option("--resume", resume, "auto: go on from the newest checkpoint in --output; never; or a folder")
+        ->type_name("auto|never|DIR");
     app.add_option("--log-every", log_every, "Steps between log lines and metric records")->check(CLI::PositiveNumber);
     app.add_option("--seed", seed, "Seed of data order, dropout and adapters");
-    app.add_option("--tensorboard", tensorboard, "Folder of TensorBoard files; default: tensorboard/ in --output");
+    app.add_option("--tensorboard", tensorboard, "Folder of TensorBoard files; default: tensorboard/ in --output")
+        ->type_name("DIR");
   }
 
   /// What decides the loss curve, to be stored with a checkpoint and compared on resume.

@@ -261,6 +261,24 @@ TEST_CASE("run calls callbacks in order and stops when asked") {
   CHECK(ended);
 }
 
+TEST_CASE("data that ends before the last step is an error that says so") {
+  struct Once : PatternSource {
+    Once() : PatternSource(1) {}
+    std::optional<data::PackedBatch> next() {
+      return std::exchange(given, true) ? std::nullopt : PatternSource::next();
+    }
+    bool given = false;
+  } source;
+  Model model(test::tiny_config());
+  model.initialize(1);
+  optim::AdamW optimizer(optim::trainable_parameters(model));
+  train::Trainer trainer(model, loss::LinearCrossEntropy{}, optimizer, source,
+                         {.total_steps = 9, .learning_rate = [](std::int64_t) { return 1e-3; }});
+  CHECK_FALSE(trainer.train_step().skipped);
+  CHECK_THROWS_AS(trainer.train_step(), RunError);
+  CHECK(trainer.step() == 1);
+}
+
 TEST_CASE("another accumulation is refused on resume") {
   Run run;
   auto trainer = run.trainer();

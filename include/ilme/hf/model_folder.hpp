@@ -60,9 +60,11 @@ template <class Model>
 void save_model(const Model& model, const std::filesystem::path& folder, at::ScalarType dtype,
                 const std::filesystem::path& tokenizer_folder) {
   std::error_code code;
-  if (std::filesystem::exists(folder, code) && !std::filesystem::is_empty(folder, code)) {
-    if (!std::filesystem::is_directory(folder, code))
-      throw InputError(folder.string(), ": is a file, expected a folder");
+  const bool exists = std::filesystem::exists(folder, code);
+  if (exists && !std::filesystem::is_directory(folder, code)) {
+    throw InputError(folder.string(), ": is a file, expected a folder");
+  }
+  if (exists && !std::filesystem::is_empty(folder, code)) {
     detail::write_model_files(model, folder, dtype, tokenizer_folder);
     return;
   }

@@ -68,13 +68,14 @@ class Trainer {
     if (!options_.learning_rate) throw InputError("TrainerOptions::learning_rate is not set");
   }
 
-  /// One optimizer step. Throws RunError after too many steps in a row whose loss or gradient norm is not finite.
+  /// One optimizer step. Throws RunError when the source has ended, and after too many steps in a row that taught
+  /// nothing.
   StepReport train_step() {
     const auto start = std::chrono::steady_clock::now();
+    const std::vector<data::PackedBatch> micro_batches = take_micro_batches();
     StepReport report;
     report.step = ++step_;
     report.learning_rate = options_.learning_rate(step_);
-    const std::vector<data::PackedBatch> micro_batches = take_micro_batches();
     for (const auto& batch : micro_batches) {
       report.loss_tokens += batch.token_count;
       report.positions += batch.rows * batch.sequence_length;
@@ -140,6 +141,10 @@ class Trainer {
       std::optional<data::PackedBatch> batch = source_.next();
       if (!batch) break;
       batches.push_back(std::move(*batch));
+    }
+    if (batches.empty()) {
+      throw RunError("the data ended after step ", step_, " of ", options_.total_steps,
+                     "; use an endless source or fewer steps");
     }
     return batches;
   }
