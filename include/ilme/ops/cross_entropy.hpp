@@ -68,6 +68,13 @@ struct LinearCrossEntropyOptions {
 
 namespace detail {
 
+/// Rows of a chunk, a multiple of 16. Beyond 1,024 rows (or 4M logits, for a small vocabulary) a matrix product gets no
+/// faster, and temporaries of a fixed size are reused from step to step.
+inline std::int64_t chunk_rows(std::int64_t vocabulary, std::int64_t chunk_bytes) {
+  const std::int64_t most = std::max<std::int64_t>(1024, (std::int64_t{1} << 22) / vocabulary);
+  return std::clamp<std::int64_t>(chunk_bytes / (vocabulary * 4), 16, most) / 16 * 16;
+}
+
 /// Forward computes the loss and, chunk by chunk, both gradients: dlogits = softmax(logits) - onehot(label) is written
 /// over the logits and used at once, so that the memory is one chunk and the gradients (the idea of Liger-Kernel's
 /// FusedLinearCrossEntropy, Hsu et al. 2024). The weight gradient is summed over chunks in float32. Backward scales.
@@ -78,8 +85,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
                             GradientReceiver receiver) {
     const at::ScalarType precise = accumulate_type(hidden);
     const std::int64_t vocabulary = weight.size(0), count = rows.numel();
-    const std::int64_t chunk =
-        std::clamp<std::int64_t>(chunk_bytes / (vocabulary * 4) / 16 * 16, 16, std::max<std::int64_t>(count, 16));
+    const std::int64_t chunk = chunk_rows(vocabulary, chunk_bytes);
     at::Tensor loss = at::zeros({}, hidden.options().dtype(precise));
     at::Tensor d_hidden, d_weight;
     if (hidden_gradient) d_hidden = at::zeros_like(hidden, at::MemoryFormat::Contiguous);
