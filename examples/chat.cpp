@@ -93,7 +93,7 @@ void converse(Chat& chat, const Options& options) {
   }
 }
 
-/// Answers the last user turn of every conversation in a file; one JSON line each is not needed, the text is printed.
+/// Answers the last user turn of every conversation in a file, each after its own system message.
 void answer_file(Chat& chat, const Options& options) {
   data::LineReader lines(options.input);
   while (const auto line = lines.next()) {
@@ -109,6 +109,9 @@ void answer_file(Chat& chat, const Options& options) {
 
 void run(const Options& options) {
   if (!options.prompt.empty() && !options.input.empty()) throw InputError("give --prompt or --input, not both");
+  if (!options.system.empty() && !options.input.empty()) {
+    throw InputError("--system does not go with --input: its conversations have their own");
+  }
   Chat chat(options);
   if (!options.input.empty()) return answer_file(chat, options);
   if (options.prompt.empty()) return converse(chat, options);

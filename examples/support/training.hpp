@@ -182,7 +182,7 @@ bool run_training(const TrainingOptions& options, const std::string& label, Mode
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t first_step = trainer.step(), first_position = trainer.positions_seen();
   train::StopOnSignal stop;
-  train::Checkpoints checkpoints(store, options.save_every, settings);
+  train::Checkpoints checkpoints(store, options.save_every, settings, trainer.step());
   train::LogMetrics log_metrics(log, options.log_every);
   train::TimeLimit limit(options.max_hours * 3600);
   model.train();

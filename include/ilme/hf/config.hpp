@@ -66,7 +66,7 @@ namespace detail {
 
 using ilme::detail::short_dump;
 
-/// Refuses what would change the computation and is not implemented here.
+/// Refuses what would change the computation in a way that this library does not compute.
 inline void refuse_foreign_models(JsonObject& object) {
   const auto refuse = [&](const std::string& key, const std::string& expected) {
     throw InputError(object.where(), ": ", key, " ", short_dump(object.raw(key)), " is not supported, expected ",

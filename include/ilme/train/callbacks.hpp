@@ -124,10 +124,11 @@ class Console {
 };
 
 /// Saves every `every` steps (0: only at the end) and whenever the run ends early, so that it can go on from there.
+/// `saved_step` is the step that the run resumed from: it is not saved once more.
 class Checkpoints {
  public:
-  Checkpoints(checkpoint::CheckpointStore& store, std::int64_t every, Json settings)
-      : store_(store), every_(every), settings_(std::move(settings)) {}
+  Checkpoints(checkpoint::CheckpointStore& store, std::int64_t every, Json settings, std::int64_t saved_step = 0)
+      : store_(store), every_(every), settings_(std::move(settings)), saved_(saved_step) {}
 
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport& report) {
@@ -135,7 +136,7 @@ class Checkpoints {
   }
   template <class Trainer>
   void on_end(Trainer& trainer) {
-    if (trainer.step() != saved_ && trainer.step() > 0) save(trainer);
+    if (trainer.step() != saved_) save(trainer);
   }
 
  private:
@@ -148,7 +149,7 @@ class Checkpoints {
   checkpoint::CheckpointStore& store_;
   std::int64_t every_;
   Json settings_;
-  std::int64_t saved_ = -1;
+  std::int64_t saved_;
 };
 
 /// Calls `evaluate()` every `every` steps and after the last one, and logs what it returns.
