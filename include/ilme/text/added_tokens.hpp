@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ilme/text/tokenizer_model.hpp>
@@ -17,18 +18,21 @@ namespace ilme::text {
 class AddedTokenMatcher {
  public:
   AddedTokenMatcher() = default;
-  /// Takes those of `tokens` whose `normalized` flag is `normalized`.
-  AddedTokenMatcher(const std::vector<AddedToken>& tokens, bool normalized) {
+  /// Takes those of `tokens` whose `normalized` flag is `normalized`; what is sought is what `normalizer` makes of
+  /// them.
+  AddedTokenMatcher(const std::vector<AddedToken>& tokens, bool normalized, const Normalizer& normalizer = {}) {
     for (const AddedToken& token : tokens) {
-      if (token.normalized == normalized && !token.content.empty()) {
-        by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(&token);
-      }
+      if (token.normalized != normalized) continue;
+      std::string pattern = normalizer.normalize(token.content);
+      if (pattern.empty()) continue;
+      auto& candidates = by_first_byte_[static_cast<unsigned char>(pattern[0])];
+      candidates.push_back({std::move(pattern), &token});
     }
     for (std::size_t byte = 0; byte < 256; ++byte) {
       auto& candidates = by_first_byte_[byte];
       if (candidates.empty()) continue;
       std::stable_sort(candidates.begin(), candidates.end(),
-                       [](const AddedToken* a, const AddedToken* b) { return a->content.size() > b->content.size(); });
+                       [](const Candidate& a, const Candidate& b) { return a.pattern.size() > b.pattern.size(); });
       first_bytes_ += static_cast<char>(byte);
     }
   }
@@ -41,12 +45,13 @@ class AddedTokenMatcher {
   void split(std::string_view text, bool special_as_text, OnText&& on_text, OnToken&& on_token) const {
     std::size_t emitted = 0;
     for (std::size_t i = next_candidate(text, 0); i < text.size(); i = next_candidate(text, i)) {
-      const AddedToken* token = match(text.substr(i));
-      if (token == nullptr) {
+      const Candidate* found = match(text.substr(i));
+      if (found == nullptr) {
         ++i;
         continue;
       }
-      std::size_t begin = i, end = i + token->content.size();
+      const AddedToken* token = found->token;
+      std::size_t begin = i, end = i + found->pattern.size();
       if (!(special_as_text && token->special) && !(token->single_word && touches_word(text, begin, end))) {
         if (token->lstrip) {
           while (begin > emitted &&
@@ -63,12 +68,17 @@ class AddedTokenMatcher {
         on_token(*token);
         emitted = end;
       }
-      i += token->content.size();
+      i += found->pattern.size();
     }
     if (emitted < text.size()) on_text(text.substr(emitted));
   }
 
  private:
+  struct Candidate {
+    std::string pattern;
+    const AddedToken* token;
+  };
+
   static bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
     if (begin > 0 && is_word_character(last_character(text.substr(0, begin)).code_point)) return true;
     return end < text.size() && is_word_character(decode_utf8(text.data() + end, text.data() + text.size()).code_point);
@@ -79,14 +89,14 @@ class AddedTokenMatcher {
     while (from < text.size() && by_first_byte_[static_cast<unsigned char>(text[from])].empty()) ++from;
     return from;
   }
-  const AddedToken* match(std::string_view text) const {
-    for (const AddedToken* token : by_first_byte_[static_cast<unsigned char>(text[0])]) {
-      if (text.starts_with(token->content)) return token;
+  const Candidate* match(std::string_view text) const {
+    for (const Candidate& candidate : by_first_byte_[static_cast<unsigned char>(text[0])]) {
+      if (text.starts_with(candidate.pattern)) return &candidate;
     }
     return nullptr;
   }
 
-  std::array<std::vector<const AddedToken*>, 256> by_first_byte_;
+  std::array<std::vector<Candidate>, 256> by_first_byte_;
   std::string first_bytes_;
 };
 

@@ -7,10 +7,12 @@
 #include <pcre2.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <ilme/core/error.hpp>
 #include <ilme/text/unicode.hpp>
@@ -83,40 +85,45 @@ inline std::string with_own_classes(std::string_view pattern) {
 class Regex {
  public:
   /// Throws InputError when the pattern does not compile.
-  explicit Regex(const std::string& pattern) {
-    const std::string translated = detail::with_own_classes(pattern);
+  explicit Regex(std::string pattern) : pattern_(std::move(pattern)) {
+    const std::string translated = detail::with_own_classes(pattern_);
     int error = 0;
     PCRE2_SIZE offset = 0;
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                               PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, nullptr),
                 [](pcre2_code* code) { pcre2_code_free(code); });
-    if (!code_) throw InputError("pattern \"", pattern, "\" is not a regular expression: ", message(error));
+    if (!code_) throw InputError("pattern \"", pattern_, "\" is not a regular expression: ", message(error));
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it matching is only slower
   }
 
-  /// Calls `on_piece(string_view)` for every match and every stretch between matches, in order; together they are
-  /// `text`. A run of ill-formed bytes is a piece by itself, and what lies between two runs is matched as a text of its
-  /// own. Throws RunError when a match needs more memory or backtracking than PCRE2 allows.
+  /// Calls `on_match(begin, end)` with the byte bounds of every match in `text`, in order and without overlaps; an
+  /// empty match counts unless it stands right after the match before it (as in Rust's onig). What lies between two
+  /// runs of ill-formed bytes is matched as a text of its own. Throws RunError when a match needs more memory or
+  /// backtracking than PCRE2 allows.
+  template <class OnMatch>
+  void each_match(std::string_view text, OnMatch&& on_match) const {
+    each_stretch(text, [&](std::string_view stretch, bool valid) {
+      if (!valid) return;
+      const auto offset = static_cast<std::size_t>(stretch.data() - text.data());
+      each_match_in_valid(stretch, [&](std::size_t begin, std::size_t end) { on_match(offset + begin, offset + end); });
+    });
+  }
+
+  /// Calls `on_piece(string_view)` for every match and every stretch between matches that is not empty, in order;
+  /// together they are `text`. A run of ill-formed bytes is a piece by itself.
   template <class OnPiece>
   void split(std::string_view text, OnPiece&& on_piece) const {
-    const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
-        pcre2_match_data_create_from_pattern(code_.get(), nullptr), &pcre2_match_data_free);
-    const char *p = text.data(), *end = p + text.size();
-    while (p < end) {
-      const char* stretch = p;
-      const bool valid = decode_utf8(p, end).code_point != kInvalidCodePoint;
-      while (p < end) {
-        const DecodedCharacter character = decode_utf8(p, end);
-        if ((character.code_point != kInvalidCodePoint) != valid) break;
-        p += character.length;
-      }
-      const std::string_view part(stretch, static_cast<std::size_t>(p - stretch));
+    each_stretch(text, [&](std::string_view stretch, bool valid) {
+      std::size_t emitted = 0;
       if (valid) {
-        split_valid(part, *data, on_piece);
-      } else {
-        on_piece(part);
+        each_match_in_valid(stretch, [&](std::size_t begin, std::size_t end) {
+          if (begin > emitted) on_piece(stretch.substr(emitted, begin - emitted));
+          if (end > begin) on_piece(stretch.substr(begin, end - begin));
+          emitted = end;
+        });
       }
-    }
+      if (emitted < stretch.size()) on_piece(stretch.substr(emitted));
+    });
   }
 
  private:
@@ -126,28 +133,47 @@ class Regex {
     return reinterpret_cast<const char*>(text);
   }
 
-  template <class OnPiece>
-  void split_valid(std::string_view text, pcre2_match_data& data, OnPiece&& on_piece) const {
-    std::size_t emitted = 0, position = 0;
-    while (position < text.size()) {
-      const int found = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), position,
-                                    PCRE2_NO_UTF_CHECK, &data, nullptr);
-      if (found == PCRE2_ERROR_NOMATCH) break;
-      if (found < 0) throw RunError("splitting a text by its pattern failed: ", message(found));
-      const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(&data);
-      const std::size_t begin = bounds[0], end = bounds[1];
-      if (end <= begin) {  // an empty match splits nothing: step over one character
-        if (begin >= text.size()) break;
-        position = begin + decode_utf8(text.data() + begin, text.data() + text.size()).length;
-        continue;
+  /// Calls `visit(stretch, valid)` for the runs of well-formed characters and those of ill-formed bytes.
+  template <class Visit>
+  static void each_stretch(std::string_view text, Visit&& visit) {
+    for (const char *p = text.data(), *const end = p + text.size(); p < end;) {
+      const char* const start = p;
+      const bool valid = decode_utf8(p, end).code_point != kInvalidCodePoint;
+      while (p < end) {
+        const DecodedCharacter character = decode_utf8(p, end);
+        if ((character.code_point != kInvalidCodePoint) != valid) break;
+        p += character.length;
       }
-      if (begin > emitted) on_piece(text.substr(emitted, begin - emitted));
-      on_piece(text.substr(begin, end - begin));
-      emitted = position = end;
+      visit(std::string_view(start, static_cast<std::size_t>(p - start)), valid);
     }
-    if (emitted < text.size()) on_piece(text.substr(emitted));
   }
 
+  template <class OnMatch>
+  void each_match_in_valid(std::string_view text, OnMatch&& on_match) const {
+    const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
+        pcre2_match_data_create_from_pattern(code_.get(), nullptr), &pcre2_match_data_free);
+    std::size_t position = 0, last_end = std::string_view::npos;
+    while (position <= text.size()) {
+      const auto match = [&](std::uint32_t options) {
+        return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), position, options,
+                           data.get(), nullptr);
+      };
+      int found = match(PCRE2_NO_UTF_CHECK);
+      if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT);  // slower, on the heap
+      if (found == PCRE2_ERROR_NOMATCH) break;
+      if (found < 0) throw RunError("matching the pattern \"", pattern_, "\" failed: ", message(found));
+      const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
+      const std::size_t begin = bounds[0], end = bounds[1];
+      if (begin == end && end == last_end) {
+        position += position < text.size() ? decode_utf8(text.data() + position, text.data() + text.size()).length : 1;
+        continue;
+      }
+      position = last_end = end;
+      on_match(begin, end);
+    }
+  }
+
+  std::string pattern_;
   std::shared_ptr<pcre2_code> code_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -75,9 +76,10 @@ class Tokenizer {
   /// threads (0: all) with the same result.
   std::vector<TokenId> encode(std::string_view text, Special special = Special::text, std::size_t threads = 1) const {
     std::vector<Part> parts;
+    std::deque<std::string> normalized;  // what parts view when the text is rewritten
     const std::size_t stretch = thread_count(threads) > 1 ? kStretch : text.size() + 1;
     for_each_part(
-        text, special,
+        text, special, normalized,
         [&](std::string_view words) {
           for (const std::string_view piece : state_->model.pre_tokenizer.stretches(words, stretch)) {
             parts.push_back({piece, nullptr, {}});
@@ -165,7 +167,7 @@ class Tokenizer {
         : model(std::move(given)),
           encoder(model),
           first(model.added_tokens, false),
-          second(model.added_tokens, true),
+          second(model.added_tokens, true, model.normalizer),
           special(model.tokens.size()),
           ordinary(model.tokens.size()) {
       std::vector<bool> is_added(model.tokens.size());
@@ -240,10 +242,16 @@ class Tokenizer {
   }
 
   template <class OnText, class OnToken>
-  void for_each_part(std::string_view text, Special special, OnText&& on_text, OnToken&& on_token) const {
+  void for_each_part(std::string_view text, Special special, std::deque<std::string>& normalized, OnText&& on_text,
+                     OnToken&& on_token) const {
     const bool as_text = special == Special::text;
     state_->first.split(
-        text, as_text, [&](std::string_view rest) { state_->second.split(rest, as_text, on_text, on_token); },
+        text, as_text,
+        [&](std::string_view rest) {
+          if (!state_->model.normalizer.empty())
+            rest = normalized.emplace_back(state_->model.normalizer.normalize(rest));
+          state_->second.split(rest, as_text, on_text, on_token);
+        },
         on_token);
   }
 

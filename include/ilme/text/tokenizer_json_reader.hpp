@@ -182,10 +182,7 @@ class TokenizerFileInterpreter {
     for (const char* key : {"truncation", "padding"}) {
       if (root.has(key)) refuse(key, root.raw(key), "null");
     }
-    if (const Json normalizer = root.raw("normalizer");
-        !normalizer.is_null() && !is_empty_sequence(normalizer, "normalizers")) {
-      refuse("normalizer", normalizer, "null");
-    }
+    model_.normalizer = Normalizer::from_json(root.raw("normalizer"), where_ + ": normalizer");
     read_added_tokens(root.raw("added_tokens"));
     read_tokens();
     read_merges();
@@ -206,9 +203,6 @@ class TokenizerFileInterpreter {
   static std::string type_of(const Json& value) {
     const auto type = value.is_object() ? value.find("type") : value.end();
     return value.is_object() && type != value.end() && type->is_string() ? type->get<std::string>() : "";
-  }
-  static bool is_empty_sequence(const Json& value, const char* members) {
-    return type_of(value) == "Sequence" && value.contains(members) && value.at(members).empty();
   }
 
   void read_model(const Json& json) {

@@ -68,7 +68,8 @@ inline std::string tokenizer_json(const TokenizerModel& model) {
   }
   const Json decoder = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
   std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": ";
-  out += added.dump() + ",\n  \"normalizer\": null,\n  \"pre_tokenizer\": " + detail::pre_tokenizer_json(model).dump();
+  out += added.dump() + ",\n  \"normalizer\": " + model.normalizer.json().dump();
+  out += ",\n  \"pre_tokenizer\": " + detail::pre_tokenizer_json(model).dump();
   out += ",\n  \"post_processor\": " + model.post_processor.dump() + ",\n  \"decoder\": " + decoder.dump();
   out += ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n";
   out += "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n";

@@ -7,6 +7,7 @@
 
 #include <ilme/core/json.hpp>
 #include <ilme/text/hash.hpp>
+#include <ilme/text/normalizer.hpp>
 #include <ilme/text/pretokenizer.hpp>
 
 namespace ilme::text {
@@ -27,7 +28,7 @@ struct AddedToken {
   std::string content;
   TokenId id = 0;
   bool special = true;       // a control token: `Special::text` treats it as ordinary text
-  bool normalized = false;   // sought only in what the tokens with `false` leave
+  bool normalized = false;   // sought, normalised too, in the normalised text that those with `false` leave
   bool single_word = false;  // not found next to a word character
   bool lstrip = false;       // takes the whitespace before it along
   bool rstrip = false;       // and that after it
@@ -38,6 +39,7 @@ struct TokenizerModel {
   std::vector<Merge> merges;        // the first is the most urgent
   bool rank_is_result = false;      // tiktoken: the most urgent merge is the one with the smallest result
   bool ignore_merges = false;       // a whole piece that is a token is that token, whatever the merges say
+  Normalizer normalizer;            // of the text between added tokens
   PreTokenizer pre_tokenizer;
   std::vector<AddedToken> added_tokens;
   bool byte_level_splits = false;  // the last split is the ByteLevel pre-tokeniser's own (`use_regex`)
@@ -45,7 +47,8 @@ struct TokenizerModel {
   Json config;                     // tokenizer_config.json, null when there is none
 };
 
-/// A hash of all that ids depend on: vocabulary, merges, splits, added tokens. The form of the file plays no part.
+/// A hash of all that ids depend on: vocabulary, merges, normaliser, splits, added tokens. The form of the file plays
+/// no part.
 inline std::string fingerprint(const TokenizerModel& model) {
   Fingerprint print;
   print.add(model.tokens.size());
@@ -56,6 +59,7 @@ inline std::string fingerprint(const TokenizerModel& model) {
     print.add(std::uint64_t{merge.left} << 32 | merge.right);
     print.add(std::uint64_t{merge.result});
   }
+  if (!model.normalizer.empty()) print.add(model.normalizer.json().dump());
   for (const Splitter& splitter : model.pre_tokenizer.splitters()) print.add(splitter.pattern());
   for (const AddedToken& token : model.added_tokens) {
     print.add(token.content);
