@@ -105,7 +105,7 @@ python3 - "$OUTPUT" <<'PYTHON'
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
 read = lambda name: json.loads((folder / name).read_text())
-for row in read("tokenizer.json"):
+for row in read("tokenizer.json")["results"]:
     print(f"{'tokens per word, ' + row['name']:34}{row['tokens_per_word']:8.3f}")
 for name in "before", "after":
     print(f"{'held-out bits per byte, ' + name:34}{read(name + '.json')['texts'][0]['bits_per_byte']:8.3f}")

@@ -1,12 +1,14 @@
 /// ilme-tokenizer evaluate.
 #pragma once
 
-#include <chrono>
+#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -14,7 +16,13 @@
 #include <ilme/core/error.hpp>
 #include <ilme/core/file.hpp>
 #include <ilme/core/json.hpp>
-#include <ilme/text/metrics.hpp>
+#include <ilme/core/parallel.hpp>
+#include <ilme/data/documents.hpp>
+#include <ilme/data/parallel_text.hpp>
+#include <ilme/text/comparison.hpp>
+#include <ilme/text/comparison_html.hpp>
+#include <ilme/text/comparison_table.hpp>
+#include <ilme/text/text_sample.hpp>
 #include <ilme/text/tokenizer.hpp>
 
 #include "tokenizer/support.hpp"
@@ -22,65 +30,107 @@
 namespace ilme::program {
 
 struct EvaluateOptions {
-  std::vector<std::string> tokenizers, words;
-  std::string text, json;
+  std::vector<std::string> tokenizers, texts, parallel, words;
+  std::string field = "text", json, html;
   std::size_t threads = 0;
 };
 
-inline void evaluate(const EvaluateOptions& options) {
-  const Input input(options.text);
-  if (input.bytes().empty()) throw InputError(options.text, ": is empty, expected a text to measure on");
-  Json results = Json::array();
-  std::vector<text::Tokenizer> tokenizers;
-  std::printf("%-20s %10s %12s %12s %12s %10s %10s\n", "tokenizer", "vocabulary", "tokens", "tokens/word",
-              "bytes/token", "to first", "MB/s");
-  for (const std::string& argument : options.tokenizers) {
+/// `NAME=PATH`; without a name the last part of the path is it. Every name is used once.
+inline std::vector<text::NamedTokenizer> load_tokenizers(const std::vector<std::string>& arguments,
+                                                         std::size_t threads) {
+  std::vector<std::pair<std::string, std::string>> names_and_paths;
+  for (const std::string& argument : arguments) {
     const std::size_t equals = argument.find('=');
-    const std::string name = argument.substr(0, equals);
-    tokenizers.push_back(text::Tokenizer::load(equals == std::string::npos ? name : argument.substr(equals + 1)));
-    const auto start = std::chrono::steady_clock::now();
-    const text::TextMetrics metrics = text::measure(tokenizers.back(), input.bytes(), options.threads);
-    const double rate = static_cast<double>(metrics.bytes) / 1e6 / seconds_since(start);
-    Json result = {{"name", name},
-                   {"vocabulary_size", tokenizers.back().vocabulary_size()},
-                   {"bytes", metrics.bytes},
-                   {"words", metrics.words},
-                   {"tokens", metrics.tokens},
-                   {"tokens_per_word", metrics.tokens_per_word()},
-                   {"bytes_per_token", metrics.bytes_per_token()}};
-    const auto first = results.empty() ? metrics.tokens : results[0].at("tokens").get<std::uint64_t>();
-    const double ratio = first > 0 ? static_cast<double>(metrics.tokens) / static_cast<double>(first) : 0.0;
-    result["tokens_to_first"] = ratio;
-    result["encode_megabytes_per_second"] = rate;
-    for (const std::string& word : options.words) {
-      result["words_split"][word] = text::show_split(text::split_word(tokenizers.back(), word));
+    std::string path = equals == std::string::npos ? argument : argument.substr(equals + 1);
+    std::string name = argument.substr(0, equals);
+    if (equals == std::string::npos) {
+      const auto normal = (std::filesystem::path(path) / "").lexically_normal().parent_path();
+      name = normal.filename().string();
     }
-    results.push_back(result);
-    std::printf("%-20s %10zu %12llu %12.3f %12.3f %10.3f %10.1f\n", name.c_str(), tokenizers.back().vocabulary_size(),
-                static_cast<unsigned long long>(metrics.tokens), metrics.tokens_per_word(), metrics.bytes_per_token(),
-                ratio, rate);
-  }
-  for (const std::string& word : options.words) {
-    std::printf("\n%s\n", word.c_str());
-    for (std::size_t i = 0; i < tokenizers.size(); ++i) {
-      const auto parts = text::split_word(tokenizers[i], word);
-      std::printf("  %-18s %2zu  %s\n", results[i].at("name").get<std::string>().c_str(), parts.size(),
-                  text::show_split(parts).c_str());
+    if (name.empty() || path.empty()) throw InputError("--tokenizer ", argument, ": expected NAME=PATH");
+    for (const auto& [other, other_path] : names_and_paths) {
+      if (name == other) {
+        throw InputError("--tokenizer ", argument, ": ", other_path, " is called ", name, " too, expected other names");
+      }
     }
+    names_and_paths.emplace_back(std::move(name), std::move(path));
   }
-  if (!options.json.empty()) write_json(options.json, results);
+  std::vector<std::optional<text::Tokenizer>> loaded(names_and_paths.size());
+  parallel_for(loaded.size(), threads,
+               [&](std::size_t i) { loaded[i] = text::Tokenizer::load(names_and_paths[i].second); });
+  std::vector<text::NamedTokenizer> tokenizers;
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    tokenizers.push_back({names_and_paths[i].first, std::move(*loaded[i])});
+  }
+  return tokenizers;
+}
+
+/// The documents of a file, or the lines of standard input; the name is that of the file, without folder and endings.
+inline text::TextSample read_sample(const std::string& file, const std::string& field) {
+  text::TextSample sample;
+  if (file == "-") {
+    sample = text::sample_of_lines("standard input", Input(file).bytes());
+  } else {
+    data::DocumentReader reader({file}, field);
+    std::vector<std::string> documents;
+    while (auto document = reader.next()) documents.push_back(std::move(*document));
+    std::filesystem::path name = std::filesystem::path(file).filename();
+    if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
+    sample = text::TextSample(name.stem().string(), std::move(documents));
+  }
+  if (sample.words == 0) throw InputError(file, ": is empty, expected a text to measure on");
+  return sample;
+}
+
+inline void evaluate(const EvaluateOptions& options) {
+  if (options.texts.empty() && options.parallel.empty()) throw InputError("--text or --parallel is required");
+  const std::vector<text::NamedTokenizer> tokenizers = load_tokenizers(options.tokenizers, options.threads);
+  std::vector<text::TextSample> texts;
+  for (const std::string& file : options.texts) {
+    texts.push_back(read_sample(file, options.field));
+    const auto same_name = [&](const text::TextSample& other) { return other.name == texts.back().name; };
+    if (std::find_if(texts.begin(), texts.end() - 1, same_name) != texts.end() - 1) texts.back().name = file;
+  }
+  std::vector<text::ParallelText> parallel;
+  for (const std::string& name : options.parallel) parallel.push_back(data::read_parallel_text(name));
+  const text::Comparison comparison =
+      text::compare(tokenizers, texts, parallel, options.words, {.threads = options.threads});
+  std::fputs(text::comparison_table(comparison).c_str(), stdout);
+  if (!options.json.empty()) write_json(options.json, text::comparison_json(comparison));
+  if (!options.html.empty()) write_file(options.html, text::comparison_html(comparison));
 }
 
 inline void add_evaluate_command(CLI::App& app) {
   auto options = std::make_shared<EvaluateOptions>();
   EvaluateOptions& o = *options;
-  CLI::App* command = add_command(app, "evaluate", "Compare tokenizers on a text", [options] { evaluate(*options); });
-  command->add_option("--tokenizer", o.tokenizers, "NAME=PATH of a folder, tokenizer.json or tiktoken file")
+  CLI::App* command = add_command(app, "evaluate", "Compare tokenizers on texts", [options] { evaluate(*options); });
+  command
+      ->add_option("--tokenizer", o.tokenizers,
+                   "NAME=PATH, any number: folders, tokenizer.json or tiktoken files; the first is the one that the "
+                   "page compares with")
       ->required();
-  command->add_option("--text", o.text, "File of text; - for standard input")->required();
+  command->add_option("--text", o.texts,
+                      "Texts to measure on, a document a line: text or .jsonl, also .gz or .zst; - for standard input");
+  command->add_option("--parallel", o.parallel,
+                      "Sentences in two languages: FIRST:SECOND, two files aligned line by line, or one file of two "
+                      "columns between tabs (Tatoeba's four too); the premium is tokens of the first over the second");
   command->add_option("--words", o.words, "Words to show split, separated by commas")->delimiter(',');
-  command->add_option("--json", o.json, "File for the figures as JSON");
+  command->add_option("--field", o.field, "Key of the text in .jsonl lines");
+  command->add_option("--json", o.json, "File for all figures as JSON; shares are between 0 and 1");
+  command->add_option("--html", o.html, "File for a page with charts and coloured splits; needs nothing else to show");
   add_threads(*command, o.threads);
+  command->footer(
+      "Columns of the table (the page explains them with their sources):\n"
+      "  tokens/word     all tokens over the words between whitespace (fertility)\n"
+      "  words cut       running words that two or more tokens share, punctuation around them left aside\n"
+      "  STRR            distinct words that are a single token\n"
+      "  Renyi eff.      evenness of the token frequencies, order 2.5, over the tokens that occur\n"
+      "  cut chars       tokens that begin or end inside a character\n"
+      "  words in 128k   words that a context of 131,072 tokens holds\n"
+      "  MB/s            one thread with an empty word cache / all threads with a full one\n\n"
+      "Example:\n"
+      "  ilme-tokenizer evaluate --tokenizer base=Llama-3.2-1B mine=tokenizer --text az.txt en.txt \\\n"
+      "    --parallel flores/az.txt:flores/en.txt --words kitablardan,gələcəyəm --html comparison.html");
 }
 
 }  // namespace ilme::program

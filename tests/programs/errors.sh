@@ -3,16 +3,6 @@
 . "$(dirname "$0")/common.sh"
 small_model
 
-# refuses CODE TEXT OUTPUT COMMAND...: the command ends with CODE, prints one line with TEXT, and leaves no OUTPUT.
-refuses() {
-  local code=$1 text=$2 output=$3 status=0
-  shift 3
-  "$@" >out.txt 2>err.txt </dev/null || status=$?
-  [ "$status" = "$code" ] || fail "$*: exit code $status, expected $code: $(tail -n 3 err.txt)"
-  [ "$(grep -c 'error:' err.txt)" = 1 ] || fail "$*: expected one error line, found: $(cat err.txt)"
-  grep -qi -- "$text" err.txt || fail "$*: the error does not say \"$text\": $(cat err.txt)"
-  [ "$output" = - ] || [ ! -e "$output" ] || fail "$*: left $output behind"
-}
 T=$BIN/ilme-tokenizer
 # pretrain [MODEL [DATA]]: the command, with good values for what is not given.
 pretrain() { echo "$BIN/ilme-pretrain --model ${1:-model} --data ${2:-shards} --sequence-length 32"; }

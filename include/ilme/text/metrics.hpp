@@ -2,6 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,90 +12,198 @@
 #include <vector>
 
 #include <ilme/core/parallel.hpp>
+#include <ilme/text/text_sample.hpp>
 #include <ilme/text/tokenizer.hpp>
-#include <ilme/text/unicode.hpp>
+#include <ilme/text/words.hpp>
 
 namespace ilme::text {
 
-/// Words between whitespace (`\s`).
-inline std::uint64_t count_whitespace_words(std::string_view text) {
-  std::uint64_t words = 0;
-  bool inside = false;
-  for (const char *p = text.data(), *end = p + text.size(); p < end;) {
-    const DecodedCharacter character = decode_utf8(p, end);
-    const bool blank = char_classes()[character.code_point] >= CharClass::space;
-    words += !blank && !inside ? 1 : 0;
-    inside = !blank;
-    p += character.length;
-  }
-  return words;
-}
+/// Tokens of the context length that most models of today are sold with, "128k".
+inline constexpr std::uint64_t kContextTokens = 131072;
 
-/// Counts over one text.
+/// The order of the Rényi entropy that Zouhar et al. (2023) found to go best with the quality of translations.
+inline constexpr double kRenyiAlpha = 2.5;
+
+/// Bins of the distribution of token lengths in characters: 0 holds the tokens that are cut inside a character, the
+/// last one all that are as long or longer.
+inline constexpr std::size_t kTokenLengthBins = 21;
+
+/// Counts over one text, and the measures that people compare tokenizers by. Each document is encoded by itself,
+/// without BOS and EOS and with special tokens taken as text. A measure whose denominator is zero is zero.
 struct TextMetrics {
-  std::uint64_t bytes = 0, words = 0, tokens = 0;
+  std::uint64_t bytes = 0, characters = 0, words = 0;  // as in TextSample
+  std::uint64_t tokens = 0;
+  std::uint64_t running_words = 0, continued_words = 0;  // words with a letter; those of them that two tokens cut
+  std::uint64_t distinct_words = 0, retained_words = 0;  // the same words, each once; those of them that are one token
+  std::uint64_t vocabulary_size = 0, tokens_seen = 0;    // ids; those of them that occur
+  std::uint64_t single_byte_tokens = 0, cutting_tokens = 0;
+  double renyi_entropy = 0.0;                                // bits, of the token frequencies
+  std::array<std::uint64_t, kTokenLengthBins> lengths = {};  // tokens by their characters
 
-  /// Fertility (Rust et al. 2021, "How Good is Your Tokenizer?"), over whitespace words; tokens of the whitespace
-  /// count.
-  double tokens_per_word() const { return words > 0 ? static_cast<double>(tokens) / static_cast<double>(words) : 0.0; }
-  double bytes_per_token() const { return tokens > 0 ? static_cast<double>(bytes) / static_cast<double>(tokens) : 0.0; }
+  /// Fertility (Rust et al. 2021, "How Good is Your Tokenizer?", ACL): all tokens, those of punctuation and whitespace
+  /// too, over whitespace words.
+  double tokens_per_word() const { return ratio(tokens, words); }
+
+  /// Compression; UTF-8 bytes of the source text, before a normaliser.
+  double bytes_per_token() const { return ratio(bytes, tokens); }
+  double characters_per_token() const { return ratio(characters, tokens); }
+
+  /// Proportion of continued words (Rust et al. 2021): of the running words, those that two or more tokens share. Words
+  /// are whitespace words with a letter, without the punctuation at their ends (the paper's are those of treebanks);
+  /// they are looked at where they stand, in the text that the tokens spell, so after a normaliser. A token counts for
+  /// a word when it holds a byte of it: "kitab" in the tokens "(", "kitab", ")," is not continued, and neither is a
+  /// word inside one token that spans several words, as superword patterns make them.
+  double continued_word_rate() const { return ratio(continued_words, running_words); }
+
+  /// Single token retention rate (Nayeem et al. 2025, "Beyond Fertility", arXiv:2510.09947): of the distinct words of
+  /// the text, those that are one token. The same words as above, each encoded by itself after a space, which may be
+  /// a part of the token or a token of its own.
+  double single_token_retention() const { return ratio(retained_words, distinct_words); }
+
+  /// Rényi efficiency (Zouhar et al. 2023, "Tokenization and the Noiseless Channel", ACL) of order 2.5:
+  /// H(p) / log2 |V| with H = log2(sum p^2.5) / (1 - 2.5), p the token frequencies of the text and V the tokens that
+  /// occur in it, as the authors' tokenization-scorer has it. 1: all of them are equally frequent.
+  double renyi_efficiency() const { return efficiency(tokens_seen); }
+
+  /// The same with the whole vocabulary as V, which also charges for tokens that the text never uses.
+  double renyi_efficiency_of_vocabulary() const { return efficiency(vocabulary_size); }
+
+  /// Share of the vocabulary that occurs in the text; grows with the text, so compare on one text only.
+  double vocabulary_use() const { return ratio(tokens_seen, vocabulary_size); }
+
+  /// Whitespace words of this text that a context of 131,072 tokens holds.
+  double words_in_context() const {
+    return tokens > 0 ? static_cast<double>(kContextTokens) * ratio(words, tokens) : 0.0;
+  }
+
+  /// Share of the text's tokens that are one byte long, ASCII characters too.
+  double single_byte_share() const { return ratio(single_byte_tokens, tokens); }
+
+  /// Share of the text's tokens that begin or end inside a character: they are not UTF-8 by themselves.
+  double cutting_share() const { return ratio(cutting_tokens, tokens); }
+
+  bool operator==(const TextMetrics&) const = default;
+
+ private:
+  static double ratio(std::uint64_t a, std::uint64_t b) {
+    return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0.0;
+  }
+  double efficiency(std::uint64_t size) const {
+    return size > 1 ? renyi_entropy / std::log2(static_cast<double>(size)) : 0.0;
+  }
 };
 
-/// Encodes each line of `text`, which is a document, without its newline (special tokens as text) and counts.
-inline TextMetrics measure(const Tokenizer& tokenizer, std::string_view text, std::size_t threads = 1) {
-  constexpr std::size_t kStretch = std::size_t{1} << 18;
-  std::vector<std::string_view> stretches;  // of whole lines
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n', std::min(kStretch, text.size()) - 1), text.size() - 1) + 1;
-    stretches.push_back(text.substr(0, end));
-    text.remove_prefix(end);
+namespace detail {
+
+/// What one thread counts.
+struct TokenCounts {
+  std::vector<std::uint64_t> of_id;
+  std::uint64_t running_words = 0, continued_words = 0;
+};
+
+/// Counts the tokens of a document, and its words against them. `spelled` and `ends` are scratch.
+inline void count_document(const Tokenizer& tokenizer, std::string_view document, TokenCounts& counts,
+                           std::string& spelled, std::vector<std::size_t>& ends) {
+  spelled.clear();
+  ends.clear();
+  for (const TokenId id : tokenizer.encode(document)) {
+    ++counts.of_id[id];
+    spelled += tokenizer.token_bytes(id);
+    ends.push_back(spelled.size());
   }
-  std::vector<TextMetrics> parts(stretches.size());
-  parallel_for(stretches.size(), threads, [&](std::size_t i) {
-    for (std::string_view rest = stretches[i]; !rest.empty();) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      const std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      parts[i].bytes += line.size();
-      parts[i].words += count_whitespace_words(line);
-      parts[i].tokens += tokenizer.encode(line).size();
+  std::size_t token = 0;  // the first that ends behind the start of the word
+  for_each_word(spelled, [&](const WordSpan& word) {
+    if (!word.has_core()) return;
+    while (ends[token] <= word.core_begin) ++token;
+    ++counts.running_words;
+    counts.continued_words += ends[token] < word.core_end ? 1 : 0;
+  });
+}
+
+/// True when one token holds all of `word` in " word", and no other a part of it.
+inline bool is_retained(const Tokenizer& tokenizer, const std::string& word) {
+  std::size_t holders = 0, end = 0;
+  for (const TokenId id : tokenizer.encode(" " + word)) {
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    end += bytes.size();
+    holders += end > 1 || bytes.empty() || bytes[0] != ' ' ? 1 : 0;
+  }
+  return holders == 1;
+}
+
+/// Entropy of order kRenyiAlpha in bits.
+inline double renyi_entropy(const std::vector<std::uint64_t>& counts, std::uint64_t total) {
+  double sum = 0.0;
+  for (const std::uint64_t count : counts) {
+    if (count > 0) sum += std::pow(static_cast<double>(count) / static_cast<double>(total), kRenyiAlpha);
+  }
+  return sum > 0.0 ? std::max(0.0, std::log2(sum) / (1.0 - kRenyiAlpha)) : 0.0;
+}
+
+/// Hands out the indices below `count` in runs to `threads` threads: `visit(thread, index)`.
+template <class Visit>
+void for_each_index(std::size_t count, std::size_t threads, Visit&& visit) {
+  constexpr std::size_t kRun = 64;
+  std::atomic<std::size_t> next{0};
+  parallel_for(threads, threads, [&](std::size_t thread) {
+    for (std::size_t begin = next.fetch_add(kRun); begin < count; begin = next.fetch_add(kRun)) {
+      for (std::size_t i = begin; i < std::min(begin + kRun, count); ++i) visit(thread, i);
     }
   });
-  TextMetrics sum;
-  for (const TextMetrics& part : parts) {
-    sum.bytes += part.bytes;
-    sum.words += part.words;
-    sum.tokens += part.tokens;
-  }
-  return sum;
 }
 
-/// The bytes of the tokens that `word` becomes inside a sentence, after a space; the space itself is left out of them.
-inline std::vector<std::string> split_word(const Tokenizer& tokenizer, std::string_view word) {
-  std::vector<std::string> parts;
-  for (const TokenId id : tokenizer.encode(" " + std::string(word))) parts.emplace_back(tokenizer.token_bytes(id));
-  if (!parts.empty() && parts[0].starts_with(' ')) parts[0].erase(0, 1);
-  if (!parts.empty() && parts[0].empty()) parts.erase(parts.begin());
-  return parts;
+}  // namespace detail
+
+/// Measures on up to `threads` threads (0: all), with the same result for any number of them.
+inline TextMetrics measure(const Tokenizer& tokenizer, const TextSample& sample, std::size_t threads = 1) {
+  threads = thread_count(threads);
+  TextMetrics metrics;
+  metrics.bytes = sample.bytes;
+  metrics.characters = sample.characters;
+  metrics.words = sample.words;
+  metrics.vocabulary_size = tokenizer.vocabulary_size();
+  metrics.distinct_words = sample.distinct_words.size();
+
+  struct Worker {
+    detail::TokenCounts counts;
+    std::string spelled;
+    std::vector<std::size_t> ends;
+    std::uint64_t retained = 0;
+  };
+  std::vector<Worker> workers(threads);
+  for (Worker& worker : workers) worker.counts.of_id.resize(tokenizer.vocabulary_size());
+  detail::for_each_index(sample.documents.size(), threads, [&](std::size_t thread, std::size_t i) {
+    Worker& worker = workers[thread];
+    detail::count_document(tokenizer, sample.documents[i], worker.counts, worker.spelled, worker.ends);
+  });
+  detail::for_each_index(sample.distinct_words.size(), threads, [&](std::size_t thread, std::size_t i) {
+    workers[thread].retained += detail::is_retained(tokenizer, sample.distinct_words[i]) ? 1 : 0;
+  });
+
+  std::vector<std::uint64_t> counts(tokenizer.vocabulary_size());
+  for (const Worker& worker : workers) {
+    for (std::size_t id = 0; id < counts.size(); ++id) counts[id] += worker.counts.of_id[id];
+    metrics.running_words += worker.counts.running_words;
+    metrics.continued_words += worker.counts.continued_words;
+    metrics.retained_words += worker.retained;
+  }
+  for (std::size_t id = 0; id < counts.size(); ++id) {
+    if (counts[id] == 0) continue;
+    const std::string_view bytes = tokenizer.token_bytes(static_cast<TokenId>(id));
+    const bool cuts = !is_valid_utf8(bytes);
+    metrics.tokens += counts[id];
+    ++metrics.tokens_seen;
+    if (bytes.size() == 1) metrics.single_byte_tokens += counts[id];
+    if (cuts) metrics.cutting_tokens += counts[id];
+    metrics.lengths[cuts ? 0 : std::min<std::size_t>(count_characters(bytes), kTokenLengthBins - 1)] += counts[id];
+  }
+  metrics.renyi_entropy = detail::renyi_entropy(counts, metrics.tokens);
+  return metrics;
 }
 
-/// `parts` for people: "kitab|lar|dan"; bytes of a character that is cut as <C9>.
-inline std::string show_split(const std::vector<std::string>& parts) {
-  std::string out;
-  for (const std::string& part : parts) {
-    if (!out.empty()) out += '|';
-    for (const char *p = part.data(), *end = p + part.size(); p < end;) {
-      const DecodedCharacter character = decode_utf8(p, end);
-      if (character.code_point == kInvalidCodePoint || character.code_point < 0x20) {
-        const auto byte = static_cast<unsigned char>(*p);
-        out += {'<', "0123456789ABCDEF"[byte >> 4], "0123456789ABCDEF"[byte & 15], '>'};
-      } else {
-        out.append(p, character.length);
-      }
-      p += character.length;
-    }
-  }
-  return out;
+/// The same for the lines of `text`, each a document.
+inline TextMetrics measure(const Tokenizer& tokenizer, std::string_view text, std::size_t threads = 1) {
+  return measure(tokenizer, sample_of_lines("text", text), threads);
 }
 
 }  // namespace ilme::text
