@@ -96,7 +96,7 @@ inline void add_codec_commands(CLI::App& app) {
     command->add_option("--input", o.input, input)->required();
     command->add_option("--output", o.output, output)->required();
     command->add_option("--pattern", o.pattern,
-                        "How a tiktoken file splits text: llama3, gpt2, qwen2 or a regular expression");
+                        "How a tiktoken file splits text: llama3, gpt2, qwen2, o200k, az or a regular expression");
   };
   CLI::App* command = add_command(app, "encode", "Turn text into ids, without a beginning-of-text token",
                                   [options] { encode(*options); });

@@ -81,7 +81,8 @@ inline void add_train_command(CLI::App& app) {
   command->add_option("--vocab-size", o.trainer.vocabulary_size, "Tokens, with special tokens and the 256 bytes")
       ->required();
   command->add_option("--output", o.output, "Folder for tokenizer.json and tokenizer_config.json")->required();
-  command->add_option("--pattern", o.pattern, "How text is split: llama3, gpt2, qwen2 or a regular expression");
+  command->add_option("--pattern", o.pattern,
+                      "How text is split: llama3, gpt2, qwen2, o200k, az or a regular expression");
   command->add_option("--special-tokens", o.special_tokens, "llama3, chatml, none or a list separated by commas");
   command->add_option("--min-frequency", o.trainer.min_frequency, "Pairs that are rarer do not merge");
   command->add_option("--max-token-length", o.trainer.max_token_length,

@@ -22,9 +22,9 @@ using Pieces = std::vector<std::string>;
 
 /// Random text that is rich in what the patterns tell apart; some of it ill-formed when `broken`.
 std::string random_text(std::uint64_t seed, bool broken) {
-  static const std::vector<std::string> parts = {"a", "Z", "ə",      "ſ",  "'",  "'s", "'LL",    "'v",     "1",
-                                                 "²", "٣", " ",      "  ", "\n", "\r", "\t",     "\u00A0", "\u3000",
-                                                 "!", "-", "\u0301", "中", "😀",  "’",  "\u180E", "\xC9",   "\x80"};
+  static const std::vector<std::string> parts = {
+      "a",  "Z",      "ə",      "ſ", "'", "'s",     "'LL", "'v", "1", "²",      "٣", " ", "  ",   "\n",  "\r",
+      "\t", "\u00A0", "\u3000", "!", "-", "\u0301", "中",  "😀",  "’", "\u180E", "/", "ʼ", "\xC9", "\x80"};
   std::string text;
   const std::uint64_t count = random_bits(seed, 0) % 24;
   for (std::uint64_t i = 1; i <= count; ++i) text += parts[random_bits(seed, i) % (parts.size() - (broken ? 0 : 2))];
@@ -51,8 +51,9 @@ TEST_CASE("The scanners split as the patterns do") {
 }
 
 TEST_CASE("The scanners and PCRE2 agree on random text") {
-  for (const auto& [name, pattern] : {std::pair("llama3", kLlama3Pattern), std::pair("qwen2", kQwen2Pattern),
-                                      std::pair("gpt2", kGpt2Pattern), std::pair("llama3", kCl100kPattern)}) {
+  for (const auto& [name, pattern] :
+       {std::pair("llama3", kLlama3Pattern), std::pair("qwen2", kQwen2Pattern), std::pair("gpt2", kGpt2Pattern),
+        std::pair("llama3", kCl100kPattern), std::pair("o200k", kO200kPattern), std::pair("az", kAzPattern)}) {
     const PreTokenizer scanner = PreTokenizer::named(name);
     const PreTokenizer regex = PreTokenizer::named("(?:" + std::string(pattern) + ")");
     for (std::uint64_t seed = 0; seed < 20000; ++seed) {
@@ -63,7 +64,7 @@ TEST_CASE("The scanners and PCRE2 agree on random text") {
 }
 
 TEST_CASE("Pieces together are the text, whatever its bytes") {
-  for (const char* pattern : {"llama3", "qwen2", "gpt2", "[aə]+|\\d", "x*"}) {
+  for (const char* pattern : {"llama3", "qwen2", "gpt2", "o200k", "az", "[aə]+|\\d", "x*"}) {
     const PreTokenizer pre_tokenizer = PreTokenizer::named(pattern);
     for (std::uint64_t seed = 0; seed < 2000; ++seed) {
       const std::string text = random_text(seed, true);
@@ -95,7 +96,7 @@ TEST_CASE("Splits in a row, and none") {
 }
 
 TEST_CASE("Stretches split to the pieces of the whole") {
-  for (const char* pattern : {"llama3", "qwen2", "gpt2", "[a ]+"}) {
+  for (const char* pattern : {"llama3", "qwen2", "gpt2", "o200k", "az", "[a ]+"}) {
     const PreTokenizer pre_tokenizer = PreTokenizer::named(pattern);
     std::size_t most = 0;
     for (std::uint64_t seed = 0; seed < 5000; ++seed) {

@@ -12,6 +12,8 @@
 #include <ilme/core/error.hpp>
 #include <ilme/text/regex.hpp>
 #include <ilme/text/scanner.hpp>
+#include <ilme/text/scanner_az.hpp>
+#include <ilme/text/scanner_o200k.hpp>
 
 namespace ilme::text {
 
@@ -26,6 +28,10 @@ class Splitter {
       kind_ = Kind::qwen2;
     } else if (pattern_ == kGpt2Pattern) {
       kind_ = Kind::gpt2;
+    } else if (pattern_ == kO200kPattern) {
+      kind_ = Kind::o200k;
+    } else if (pattern_ == kAzPattern) {
+      kind_ = Kind::az;
     } else {
       kind_ = Kind::regex;
       regex_ = std::make_shared<const Regex>(pattern_);
@@ -44,6 +50,10 @@ class Splitter {
         return scan_llama3(text, 1, on_piece);
       case Kind::gpt2:
         return scan_gpt2(text, on_piece);
+      case Kind::o200k:
+        return scan_o200k(text, on_piece);
+      case Kind::az:
+        return scan_az(text, on_piece);
       case Kind::regex:
         return regex_->split(text, on_piece);
     }
@@ -55,7 +65,7 @@ class Splitter {
   bool cuts_before_spaces() const noexcept { return kind_ != Kind::regex; }
 
  private:
-  enum class Kind { llama3, qwen2, gpt2, regex };
+  enum class Kind { llama3, qwen2, gpt2, o200k, az, regex };
 
   std::string pattern_;
   Kind kind_;
@@ -68,12 +78,15 @@ class PreTokenizer {
   PreTokenizer() = default;
   explicit PreTokenizer(std::vector<Splitter> splitters) : splitters_(std::move(splitters)) {}
 
-  /// One split by `llama3`, `gpt2`, `qwen2` or, for any other name, by that name as a regular expression.
+  /// One split by `llama3`, `gpt2`, `qwen2`, `o200k`, `az` or, for any other name, by that name as a regular
+  /// expression.
   static PreTokenizer named(const std::string& name) {
     std::string_view pattern = name;
     if (name == "llama3") pattern = kLlama3Pattern;
     if (name == "gpt2") pattern = kGpt2Pattern;
     if (name == "qwen2") pattern = kQwen2Pattern;
+    if (name == "o200k") pattern = kO200kPattern;
+    if (name == "az") pattern = kAzPattern;
     if (pattern.empty()) throw InputError("the split pattern is empty");
     return PreTokenizer({Splitter(std::string(pattern))});
   }

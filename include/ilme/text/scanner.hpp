@@ -38,7 +38,7 @@ class ClassCursor {
   /// The character at `p`, which is before the end.
   Character at(const char* p) const {
     const auto byte = static_cast<std::uint8_t>(*p);
-    if (byte < 0x80) return {classes_.ascii(byte), 1};
+    if (byte < 0x80) return {classes_.low(byte), 1};
     const DecodedCharacter character = decode_utf8(p, end_);
     return {classes_[character.code_point], character.length};
   }

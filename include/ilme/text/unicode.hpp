@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -63,43 +64,53 @@ enum class CharClass : std::uint8_t {
   newline,  // \r and \n
 };
 
-/// The class of every code point, in pages of 256.
-class CharClassTable {
+/// A class for every code point, in pages of 256.
+template <class Class>
+class CodePointTable {
  public:
-  CharClassTable() : page_of_(0x1100, 0), pages_(256, CharClass::other) {
-    for (const auto& range : detail::kLetterRanges) fill(range, CharClass::letter);
-    for (const auto& range : detail::kNumberRanges) fill(range, CharClass::number);
-    for (const auto& range : detail::kSpaceRanges) fill(range, CharClass::space);
-    fill({'\n', '\n'}, CharClass::newline);
-    fill({'\r', '\r'}, CharClass::newline);
-    for (char32_t c = 0; c < 128; ++c) ascii_[c] = (*this)[c];
-  }
+  /// A table that gives `rest` everywhere, also for kInvalidCodePoint.
+  explicit CodePointTable(Class rest) : rest_(rest), page_of_(0x1100, 0), pages_(256, rest) { low_.fill(rest); }
 
-  /// The class of a code point; `kInvalidCodePoint` is `other`.
-  CharClass operator[](char32_t c) const {
-    return c < kInvalidCodePoint ? pages_[std::size_t{page_of_[c >> 8]} * 256 + (c & 0xFF)] : CharClass::other;
-  }
-  CharClass ascii(std::uint8_t c) const { return ascii_[c]; }
-
- private:
-  void fill(detail::CodePointRange range, CharClass value) {
+  void fill(detail::CodePointRange range, Class value) {
     for (char32_t c = range.first; c <= range.last; ++c) {
       std::uint16_t& page = page_of_[c >> 8];
       if (page == 0) {
         page = static_cast<std::uint16_t>(pages_.size() / 256);
-        pages_.resize(pages_.size() + 256, CharClass::other);
+        pages_.resize(pages_.size() + 256, rest_);
       }
       pages_[std::size_t{page} * 256 + (c & 0xFF)] = value;
+      if (c < low_.size()) low_[c] = value;
     }
   }
+  void fill(std::span<const detail::CodePointRange> ranges, Class value) {
+    for (const auto& range : ranges) fill(range, value);
+  }
 
-  std::array<CharClass, 128> ascii_{};
-  std::vector<std::uint16_t> page_of_;  // page 0 is all `other`
-  std::vector<CharClass> pages_;
+  Class operator[](char32_t c) const {
+    return c < kInvalidCodePoint ? pages_[std::size_t{page_of_[c >> 8]} * 256 + (c & 0xFF)] : rest_;
+  }
+  /// The class of a code point below U+0800 (one or two bytes of UTF-8), found faster.
+  Class low(std::uint32_t c) const { return low_[c]; }
+
+ private:
+  Class rest_;
+  std::array<Class, 0x800> low_{};
+  std::vector<std::uint16_t> page_of_;  // page 0 is all `rest_`
+  std::vector<Class> pages_;
 };
 
+using CharClassTable = CodePointTable<CharClass>;
+
 inline const CharClassTable& char_classes() {
-  static const CharClassTable table;
+  static const CharClassTable table = [] {
+    CharClassTable classes(CharClass::other);
+    classes.fill(detail::kLetterRanges, CharClass::letter);
+    classes.fill(detail::kNumberRanges, CharClass::number);
+    classes.fill(detail::kSpaceRanges, CharClass::space);
+    classes.fill({'\n', '\n'}, CharClass::newline);
+    classes.fill({'\r', '\r'}, CharClass::newline);
+    return classes;
+  }();
   return table;
 }
 
