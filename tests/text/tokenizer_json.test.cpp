@@ -92,14 +92,39 @@ TEST_CASE("What cannot be reproduced is refused by name") {
   check_refused([](Json& j) { j["truncation"] = {{"max_length", 5}}; }, "truncation");
   check_refused([](Json& j) { j["padding"] = {{"pad_id", 5}}; }, "padding");
   check_refused([](Json& j) { j["decoder"] = {{"type", "Metaspace"}}; }, "decoder");
+  check_refused([](Json& j) { j["decoder"] = nullptr; }, "decoder");
+  check_refused(
+      [](Json& j) {
+        j["decoder"] = {{"type", "Sequence"},
+                        {"decoders", Json::array({{{"type", "ByteLevel"}}, {{"type", "Strip"}}})}};
+      },
+      "decoder");
   check_refused([](Json& j) { j["pre_tokenizer"] = {{"type", "Whitespace"}}; }, "Whitespace");
+  check_refused([](Json& j) { j["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "Metaspace");
   check_refused([](Json& j) { j["pre_tokenizer"] = nullptr; }, "pre_tokenizer");
-  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = true; }, "add_prefix_space");
-  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"; }, "Isolated");
-  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["invert"] = true; }, "invert");
-  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"String", " "}}; }, "Regex");
+  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"].push_back({{"type", "ByteLevel"}}); }, "twice");
+  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"] = 7; }, "pretokenizers");
+  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = 1; }, "add_prefix_space");
+  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Thrown"; }, "Thrown");
+  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["invert"] = "no"; }, "invert");
+  check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"Glob", " "}}; }, "String");
   check_refused([](Json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"Regex", "(a"}}; }, "(a");
   check_refused([](Json& j) { j["post_processor"] = {{"type", "BertProcessing"}}; }, "BertProcessing");
+  check_refused(
+      [](Json& j) {
+        j["post_processor"] = {{"type", "TemplateProcessing"},
+                               {"single", Json::array({{{"SpecialToken", {{"id", "<|a|>"}, {"type_id", 0}}}}})},
+                               {"pair", Json::array()},
+                               {"special_tokens", {{"<|a|>", {{"id", "<|a|>"}, {"ids", {9999}}}}}}};
+      },
+      "9999");
+  check_refused(
+      [](Json& j) {
+        j["added_tokens"].push_back({{"id", 900}, {"content", "İ"}, {"normalized", true}, {"special", false}});
+        j["added_tokens"].push_back({{"id", 901}, {"content", "I\u0307"}, {"normalized", true}, {"special", false}});
+        j["normalizer"] = {{"type", "NFC"}};
+      },
+      "one and the same");
 }
 
 TEST_CASE("Broken vocabularies and merges are refused by name") {
@@ -122,12 +147,12 @@ TEST_CASE("Broken vocabularies and merges are refused by name") {
   check_refused([](Json& j) { j["model"]["vocab"]["w"] = 3; }, "of another token");
   check_refused([](Json& j) { j["model"]["vocab"]["w"] = -1; }, "\"w\" has the id -1");
   check_refused([](Json& j) { j["model"]["vocab"]["w"] = 4000000000U; }, "4000000000");
-  check_refused([](Json& j) { j["model"]["vocab"]["<|a|>"] = 250; }, "<|a|>");
+  check_refused([](Json& j) { j["model"]["vocab"]["<|a|>"] = 250; }, "of another token");
   check_refused([](Json& j) { j["model"]["vocab"]["ə"] = 999; }, "byte-level");
   check_refused([](Json& j) { j["model"].erase("merges"); }, "model.merges is missing");
   check_refused([](Json& j) { j["model"].erase("vocab"); }, "model.vocab is missing");
   check_refused([](Json& j) { j.erase("model"); }, "model");
-  check_refused([](Json& j) { j["added_tokens"][0]["id"] = 77; }, "77");
+  check_refused([](Json& j) { j["model"]["vocab"].erase("<|a|>"), j["added_tokens"][0]["id"] = 77; }, "77");
   check_refused([](Json& j) { j["added_tokens"].push_back(j["added_tokens"][0]); }, "twice");
   const test::TemporaryFolder folder;
   const std::string text = tokenizer_json(test::small_model("none"));
@@ -137,6 +162,9 @@ TEST_CASE("Broken vocabularies and merges are refused by name") {
                          MessageMatches(ContainsSubstring("not valid JSON")));
   }
   CHECK_THROWS_AS(Tokenizer::load(folder / "absent"), InputError);
+  write_file(folder / "tokenizer.json", R"({"normalizer":)" + std::string(1000000, '['));
+  CHECK_THROWS_MATCHES(Tokenizer::load(folder.path()), InputError,
+                       MessageMatches(ContainsSubstring("tokenizer.json: /normalizer: more than 200 levels deep")));
   CHECK_THROWS_MATCHES(load_changed([](Json& j) { j["added_tokens"] = 3; }), InputError,
                        MessageMatches(ContainsSubstring("added_tokens")));
 }
@@ -169,6 +197,14 @@ TEST_CASE("Added tokens: two passes, sparse ids") {
   // "ab" is sought first although "baba" starts further left.
   CHECK(tokenizer.encode("baba") == Ids{*tokenizer.token_to_id("b"), 901, *tokenizer.token_to_id("a")});
   CHECK(tokenizer.decode(tokenizer.encode("xbaba ab")) == "xbaba ab");
+}
+
+TEST_CASE("An added token has the id of model.vocab") {
+  const Tokenizer tokenizer = load_changed([](Json& j) {
+    j["model"]["vocab"]["<|a|>"] = 290 + 10;
+    j["added_tokens"][0]["id"] = 7;
+  });
+  CHECK(tokenizer.encode("<|a|>", Special::allow) == Ids{300});
 }
 
 // Ids by tokenizers 0.23.3.
@@ -240,6 +276,21 @@ TEST_CASE("Reference: overlapping added tokens") {
   for (const Json& entry : strip_flags_cases) {
     INFO(entry.at("text"));
     CHECK(flags.encode(entry.at("text").get<std::string>(), Special::allow) == entry.at("ids").get<Ids>());
+  }
+}
+
+TEST_CASE("Reference: normalisers, the same in every locale") {
+  const auto folder = test::shared_path("cases/tok-turkic-normalize");
+  if (!folder) SKIP("the reference data is absent");
+  const Json cases = read_json(*folder / "expected.json").at("cases");
+  for (const auto& [name, entries] : cases.items()) {
+    const Tokenizer tokenizer = Tokenizer::load(*folder / (name + ".json"));
+    for (const Json& entry : entries) {
+      INFO(name << " " << entry);
+      const auto text = entry.at("text").get<std::string>();
+      CHECK(tokenizer.model().normalizer.normalize(text) == entry.at("normalized").get<std::string>());
+      CHECK(tokenizer.encode(text) == entry.at("ids").get<Ids>());
+    }
   }
 }
 

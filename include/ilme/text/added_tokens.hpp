@@ -39,8 +39,9 @@ class AddedTokenMatcher {
 
   bool empty() const noexcept { return first_bytes_.empty(); }
 
-  /// Calls `on_text(string_view)` for the stretches between tokens (never empty) and `on_token(const AddedToken&)` for
-  /// the tokens, in order. With `special_as_text` a special token that is found stays part of the stretch around it.
+  /// Calls `on_text(string_view)` for the stretches between tokens (never empty) and `on_token(const AddedToken&,
+  /// string_view)` for the tokens and what they take of the text, in order. With `special_as_text` a special token that
+  /// is found stays part of the stretch around it.
   template <class OnText, class OnToken>
   void split(std::string_view text, bool special_as_text, OnText&& on_text, OnToken&& on_token) const {
     std::size_t emitted = 0;
@@ -54,6 +55,7 @@ class AddedTokenMatcher {
       std::size_t begin = i, end = i + found->pattern.size();
       if (!(special_as_text && token->special) && !(token->single_word && touches_word(text, begin, end))) {
         if (token->lstrip) {
+          begin = std::max(begin, emitted);  // a token with rstrip may have taken the place
           while (begin > emitted &&
                  char_classes()[last_character(text.substr(0, begin)).code_point] >= CharClass::space) {
             begin -= last_character(text.substr(0, begin)).length;
@@ -65,7 +67,7 @@ class AddedTokenMatcher {
           end += next.length;
         }
         if (begin > emitted) on_text(text.substr(emitted, begin - emitted));
-        on_token(*token);
+        if (begin < end) on_token(*token, text.substr(begin, end - begin));
         emitted = end;
       }
       i += found->pattern.size();

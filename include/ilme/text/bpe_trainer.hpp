@@ -96,8 +96,6 @@ class BpeTrainer {
     }
     if (options_.progress) options_.progress(model.tokens.size(), options_.vocabulary_size);
     model.pre_tokenizer = pre_tokenizer_;
-    const auto& splitters = pre_tokenizer_.splitters();
-    model.byte_level_splits = !splitters.empty() && splitters.back().pattern() == kGpt2Pattern;
     model.config = make_tokenizer_config(model.added_tokens);
     const std::string bos = guess_roles(model.added_tokens).bos;
     model.post_processor = make_post_processor(bos, bos.empty() ? 0 : ids.at(bos));

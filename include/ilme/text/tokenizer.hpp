@@ -1,6 +1,7 @@
 /// A byte-level BPE tokenizer: text to ids and back, exactly as Hugging Face tokenizers and tiktoken do it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include <ilme/core/parallel.hpp>
 #include <ilme/text/added_tokens.hpp>
 #include <ilme/text/bpe_encoder.hpp>
+#include <ilme/text/post_processor.hpp>
 #include <ilme/text/special_tokens.hpp>
 #include <ilme/text/tiktoken.hpp>
 #include <ilme/text/tokenizer_json_reader.hpp>
@@ -30,6 +32,12 @@ namespace ilme::text {
 enum class Special {
   text,   // as any other text: the result never holds a special token (Hugging Face: encode_special_tokens)
   allow,  // they become the special tokens
+};
+
+/// Ids and for each the bytes of the source text that it stands for.
+struct EncodedText {
+  std::vector<TokenId> ids;
+  std::vector<SourceRange> ranges;
 };
 
 /// Immutable; copies share one state; any number of threads may use one object at once.
@@ -85,7 +93,7 @@ class Tokenizer {
             parts.push_back({piece, nullptr, {}});
           }
         },
-        [&](const AddedToken& token) {
+        [&](const AddedToken& token, std::string_view) {
           parts.push_back({{}, &token, {}});
         });
     if (parts.size() == 1) {
@@ -112,11 +120,73 @@ class Tokenizer {
     return ids;
   }
 
-  /// The bytes of the ids, special tokens by their names; invalid UTF-8 if the ids are cut inside a character. Throws
-  /// InputError on an id beyond the vocabulary.
-  std::string decode(std::span<const TokenId> ids) const {
+  /// The same with what the `single` template of the post-processor puts before and after a text (a beginning-of-text
+  /// token, as a rule); a text whose ids start with what comes before (`special` allows it) does not get it twice.
+  std::vector<TokenId> encode_with_template(std::string_view text, Special special = Special::text,
+                                            std::size_t threads = 1) const {
+    std::vector<TokenId> ids = encode(text, special, threads);
+    const auto& [before, after] = state_->single_template;
+    if (ids.size() < before.size() || !std::equal(before.begin(), before.end(), ids.begin())) {
+      ids.insert(ids.begin(), before.begin(), before.end());
+    }
+    ids.insert(ids.end(), after.begin(), after.end());
+    return ids;
+  }
+
+  /// The ids of `encode` and where in `text` each comes from, in bytes. A byte that nothing rewrote stands for itself,
+  /// so that a token inside a character has a part of it (Hugging Face gives it the whole). What a normaliser made of
+  /// a character stands for all of it; of several that became one, for the first; what a normaliser or a prefix space
+  /// brought in, for the character beside it: the rules of Hugging Face's `offsets`, before `trim_offsets` of a
+  /// post-processor takes the spaces off. An added token has the whitespace that it takes along.
+  EncodedText encode_with_offsets(std::string_view text, Special special = Special::text) const {
+    EncodedText out;
+    Loan scratch(*state_);
+    const auto put_token = [&](const AddedToken& token, SourceRange range) {
+      out.ids.push_back(token.id);
+      out.ranges.push_back(range);
+    };
+    const auto on_piece = [&](const AlignedPiece& piece) {
+      const std::size_t first = out.ids.size();
+      state_->encoder.encode(piece.text, *scratch, out.ids);
+      std::size_t at = 0;
+      for (std::size_t i = first; i < out.ids.size(); ++i) {
+        const std::size_t end = at + state_->model.tokens[out.ids[i]].size();
+        out.ranges.push_back({piece.ranges[at].begin, piece.ranges[end - 1].end});
+        at = end;
+      }
+    };
+    const auto offset_of = [&](std::string_view part) { return static_cast<std::size_t>(part.data() - text.data()); };
+    const bool as_text = special == Special::text;
+    state_->first.split(
+        text, as_text,
+        [&](std::string_view rest) {
+          const AlignedText normalized = state_->model.normalizer.normalize(AlignedText(rest, offset_of(rest)));
+          const auto ranges_of = [&](std::string_view part) {
+            return normalized.ranges.data() + (part.data() - normalized.text.data());
+          };
+          state_->second.split(
+              normalized.text, as_text,
+              [&](std::string_view words) {
+                state_->model.pre_tokenizer.split(AlignedPiece{words, ranges_of(words)}, on_piece);
+              },
+              [&](const AddedToken& token, std::string_view found) {
+                put_token(token, {ranges_of(found)[0].begin, ranges_of(found)[found.size() - 1].end});
+              });
+        },
+        [&](const AddedToken& token, std::string_view found) {
+          put_token(token, {offset_of(found), offset_of(found) + found.size()});
+        });
+    return out;
+  }
+
+  /// The bytes of the ids, special tokens by their names or, with `skip_special`, left out; invalid UTF-8 if the ids
+  /// are cut inside a character. Throws InputError on an id beyond the vocabulary.
+  std::string decode(std::span<const TokenId> ids, bool skip_special = false) const {
     std::string text;
-    for (const TokenId id : ids) text += token_bytes(id);
+    for (const TokenId id : ids) {
+      const std::string_view bytes = token_bytes(id);
+      if (!(skip_special && is_special(id))) text += bytes;
+    }
     return text;
   }
 
@@ -168,6 +238,7 @@ class Tokenizer {
           encoder(model),
           first(model.added_tokens, false),
           second(model.added_tokens, true, model.normalizer),
+          single_template(read_single_template(model.post_processor, model.tokens.size())),
           special(model.tokens.size()),
           ordinary(model.tokens.size()) {
       std::vector<bool> is_added(model.tokens.size());
@@ -201,6 +272,7 @@ class Tokenizer {
     TokenizerModel model;
     BpeEncoder encoder;
     AddedTokenMatcher first, second;
+    SingleTemplate single_template;
     std::vector<bool> special;
     TokenIndex added, ordinary;
     std::optional<TokenId> bos, eos, pad;

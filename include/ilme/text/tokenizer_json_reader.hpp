@@ -14,6 +14,7 @@
 #include <ilme/core/file.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/text/byte_level.hpp>
+#include <ilme/text/post_processor.hpp>
 #include <ilme/text/tokenizer_model.hpp>
 
 namespace ilme::text {
@@ -120,6 +121,7 @@ class TokenizerFileHandler : public nlohmann::json_sax<Json> {
   }
 
  private:
+  static constexpr std::size_t kDeepest = 200;
   enum class State { other, vocabulary, merges, merge };
 
   [[noreturn]] void fail_merge(const std::string& found, const char* expected) const {
@@ -152,6 +154,7 @@ class TokenizerFileHandler : public nlohmann::json_sax<Json> {
   }
   bool start(Json v) {
     if (state_ != State::other) value(std::move(v));
+    if (stack_.size() >= kDeepest) throw InputError(where_, ": ", path_, ": more than ", kDeepest, " levels deep");
     stack_.push_back(put(std::move(v)));
     return true;
   }
@@ -186,11 +189,10 @@ class TokenizerFileInterpreter {
     read_added_tokens(root.raw("added_tokens"));
     read_tokens();
     read_merges();
-    read_pre_tokenizer(root.raw("pre_tokenizer"));
+    model_.pre_tokenizer = PreTokenizer::from_json(root.raw("pre_tokenizer"), where_ + ": pre_tokenizer");
     model_.post_processor = root.raw("post_processor");
-    check_post_processor(model_.post_processor);
-    const Json decoder = root.raw("decoder");
-    if (type_of(decoder) != "ByteLevel") refuse("decoder", decoder, "ByteLevel");
+    read_single_template(model_.post_processor, model_.tokens.size(), where_ + ": post_processor");
+    check_decoder(root.raw("decoder"));
     root.refuse_unknown();
     return std::move(model_);
   }
@@ -255,22 +257,33 @@ class TokenizerFileInterpreter {
     model_.tokens[id] = std::move(bytes);
   }
 
+  /// An added token that model.vocab has too has the id of model.vocab, as at Hugging Face.
   void read_tokens() {
+    ids_.reserve(file_.vocabulary.size() * 2);
+    for (const auto& [name, id] : file_.vocabulary) {
+      if (!ids_.emplace(name, id).second) throw InputError(where_, ": token \"", name, "\" is there twice");
+    }
     std::unordered_map<std::string_view, TokenId> added;
-    for (const AddedToken& token : model_.added_tokens) {
+    std::unordered_map<std::string, std::string_view> normalized;
+    for (AddedToken& token : model_.added_tokens) {
+      if (const auto found = ids_.find(token.content); found != ids_.end()) token.id = found->second;
       if (!added.emplace(token.content, token.id).second) {
         throw InputError(where_, ": added token \"", token.content, "\" is there twice");
       }
       put_token(token.id, token.content, token.content);
-    }
-    ids_.reserve(file_.vocabulary.size() * 2);
-    for (const auto& [name, id] : file_.vocabulary) {
-      if (!ids_.emplace(name, id).second) throw InputError(where_, ": token \"", name, "\" is there twice");
-      if (const auto found = added.find(name); found != added.end()) {
-        if (found->second == id) continue;
-        throw InputError(where_, ": token \"", name, "\" has the id ", id, " in model.vocab and ", found->second,
-                         " in added_tokens");
+      if (!token.normalized) continue;
+      const auto [place, is_new] = normalized.emplace(model_.normalizer.normalize(token.content), token.content);
+      if (place->first.empty()) {
+        throw InputError(where_, ": added token ", ilme::detail::short_dump(token.content),
+                         " is empty when normalized, which is not supported");
       }
+      if (!is_new) {
+        throw InputError(where_, ": added tokens \"", place->second, "\" and \"", token.content,
+                         "\" are one and the same when normalized, expected different ones");
+      }
+    }
+    for (const auto& [name, id] : file_.vocabulary) {
+      if (added.contains(name)) continue;
       std::optional<std::string> bytes = from_byte_level(name);
       if (!bytes || bytes->empty()) {
         throw InputError(where_, ": token ", id, " \"", name, "\" is not written in the byte-level alphabet");
@@ -293,61 +306,15 @@ class TokenizerFileInterpreter {
     }
   }
 
-  void read_pre_tokenizer(const Json& json) {
-    std::vector<Json> steps;
-    if (type_of(json) == "Sequence" && json.contains("pretokenizers") && json.at("pretokenizers").is_array()) {
-      for (const Json& step : json.at("pretokenizers")) steps.push_back(step);
-    } else {
-      steps.push_back(json);
+  void check_decoder(const Json& json) const {
+    const bool is_sequence = type_of(json) == "Sequence" && json.contains("decoders") && json.at("decoders").is_array();
+    std::size_t byte_levels = 0, others = 0;
+    for (const Json& step : is_sequence ? json.at("decoders") : Json::array({json})) {
+      const std::string type = type_of(step);
+      byte_levels += type == "ByteLevel" ? 1 : 0;
+      others += type == "ByteLevel" || (type == "Fuse" && is_sequence) ? 0 : 1;
     }
-    std::vector<Splitter> splitters;
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      const bool last = i + 1 == steps.size();
-      const std::string type = type_of(steps[i]);
-      if (last && type == "ByteLevel") {
-        JsonObject step(steps[i], where_ + ": pre_tokenizer");
-        step.get<std::string>("type", "");
-        step.get<bool>("trim_offsets", true);  // of offsets only
-        if (step.get<bool>("add_prefix_space", true)) refuse("pre_tokenizer", steps[i], "add_prefix_space false");
-        model_.byte_level_splits = step.get<bool>("use_regex", true);
-        if (model_.byte_level_splits) splitters.emplace_back(std::string(kGpt2Pattern));
-        step.refuse_unknown();
-      } else if (!last && type == "Split") {
-        splitters.push_back(read_split(steps[i]));
-      } else {
-        refuse("pre_tokenizer", steps[i], last ? "ByteLevel as the last step" : "Split");
-      }
-    }
-    model_.pre_tokenizer = PreTokenizer(std::move(splitters));
-  }
-
-  Splitter read_split(const Json& json) const {
-    JsonObject step(json, where_ + ": pre_tokenizer");
-    step.get<std::string>("type", "");
-    if (step.get<std::string>("behavior", "") != "Isolated" || step.get<bool>("invert", false)) {
-      refuse("pre_tokenizer", json, "Split with behavior Isolated and invert false");
-    }
-    const Json pattern = step.raw("pattern");
-    step.refuse_unknown();
-    if (!pattern.is_object() || pattern.size() != 1 || !pattern.contains("Regex") || !pattern.at("Regex").is_string()) {
-      refuse("pre_tokenizer pattern", pattern, "a Regex");
-    }
-    try {
-      return Splitter(pattern.at("Regex").get<std::string>());
-    } catch (const InputError& error) {
-      throw InputError(where_, ": ", error.what());
-    }
-  }
-
-  /// Encoding never adds tokens, so that what adds them at Hugging Face is kept for the next writer and otherwise
-  /// unused.
-  void check_post_processor(const Json& json) const {
-    const std::string type = type_of(json);
-    if (type == "Sequence" && json.contains("processors") && json.at("processors").is_array()) {
-      for (const Json& step : json.at("processors")) check_post_processor(step);
-    } else if (!json.is_null() && type != "ByteLevel" && type != "TemplateProcessing") {
-      refuse("post_processor", json, "ByteLevel or TemplateProcessing");
-    }
+    if (byte_levels != 1 || others > 0) refuse("decoder", json, "ByteLevel, or a Sequence of it and Fuse");
   }
 
   const TokenizerFile& file_;

@@ -16,23 +16,6 @@ namespace ilme::text {
 
 namespace detail {
 
-inline Json pre_tokenizer_json(const TokenizerModel& model) {
-  const std::vector<Splitter>& splitters = model.pre_tokenizer.splitters();
-  Json steps = Json::array();
-  for (std::size_t i = 0; i + (model.byte_level_splits ? 1 : 0) < splitters.size(); ++i) {
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", splitters[i].pattern()}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
-  }
-  steps.push_back({{"type", "ByteLevel"},
-                   {"add_prefix_space", false},
-                   {"trim_offsets", true},
-                   {"use_regex", model.byte_level_splits}});
-  if (steps.size() == 1) return steps[0];
-  return {{"type", "Sequence"}, {"pretokenizers", steps}};
-}
-
 /// The merges in the order in which Hugging Face applies them.
 inline std::vector<Merge> merges_in_order(const TokenizerModel& model) {
   std::vector<Merge> merges = model.merges;
@@ -69,7 +52,7 @@ inline std::string tokenizer_json(const TokenizerModel& model) {
   const Json decoder = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
   std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": ";
   out += added.dump() + ",\n  \"normalizer\": " + model.normalizer.json().dump();
-  out += ",\n  \"pre_tokenizer\": " + detail::pre_tokenizer_json(model).dump();
+  out += ",\n  \"pre_tokenizer\": " + model.pre_tokenizer.json().dump();
   out += ",\n  \"post_processor\": " + model.post_processor.dump() + ",\n  \"decoder\": " + decoder.dump();
   out += ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n";
   out += "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n";

@@ -42,9 +42,8 @@ struct TokenizerModel {
   Normalizer normalizer;            // of the text between added tokens
   PreTokenizer pre_tokenizer;
   std::vector<AddedToken> added_tokens;
-  bool byte_level_splits = false;  // the last split is the ByteLevel pre-tokeniser's own (`use_regex`)
-  Json post_processor;             // as in tokenizer.json; encoding never applies it
-  Json config;                     // tokenizer_config.json, null when there is none
+  Json post_processor;  // as in tokenizer.json; encoding never applies it
+  Json config;          // tokenizer_config.json, null when there is none
 };
 
 /// A hash of all that ids depend on: vocabulary, merges, normaliser, splits, added tokens. The form of the file plays
@@ -60,7 +59,7 @@ inline std::string fingerprint(const TokenizerModel& model) {
     print.add(std::uint64_t{merge.result});
   }
   if (!model.normalizer.empty()) print.add(model.normalizer.json().dump());
-  for (const Splitter& splitter : model.pre_tokenizer.splitters()) print.add(splitter.pattern());
+  for (const std::string& step : model.pre_tokenizer.signature()) print.add(step);
   for (const AddedToken& token : model.added_tokens) {
     print.add(token.content);
     std::uint64_t bits = token.id;

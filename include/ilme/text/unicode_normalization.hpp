@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <ilme/text/aligned_text.hpp>
-#include <ilme/text/normalization_tables.hpp>
+#include <ilme/text/huggingface_tables.hpp>
 #include <ilme/text/unicode.hpp>
 
 namespace ilme::text {
@@ -29,7 +29,7 @@ namespace detail {
 /// What the forms need to know about characters. Hugging Face (the crate unicode-normalization-alignments) has the data
 /// of Unicode 9: to it, what later versions brought does not decompose, compose or combine. utf8proc's data, of any
 /// later version, is the same for what Unicode 9 has (the stability policy of normalisation promises that), so that it
-/// is asked about the characters of normalization_tables.hpp only. Tests compare every code point.
+/// is asked about the characters of huggingface_tables.hpp only. Tests compare every code point.
 class NormalizationTable {
  public:
   static const NormalizationTable& get() {
