@@ -106,18 +106,26 @@ inline void add_evaluate_command(CLI::App& app) {
   CLI::App* command = add_command(app, "evaluate", "Compare tokenizers on texts", [options] { evaluate(*options); });
   command
       ->add_option("--tokenizer", o.tokenizers,
-                   "NAME=PATH, any number: folders, tokenizer.json or tiktoken files; the first is the one that the "
+                   "Any number: folders, tokenizer.json or tiktoken files; the first is the one that the "
                    "page compares with")
+      ->type_name("NAME=PATH")
       ->required();
-  command->add_option("--text", o.texts,
-                      "Texts to measure on, a document a line: text or .jsonl, also .gz or .zst; - for standard input");
-  command->add_option("--parallel", o.parallel,
-                      "Sentences in two languages: FIRST:SECOND, two files aligned line by line, or one file of two "
-                      "columns between tabs (Tatoeba's four too); the premium is tokens of the first over the second");
-  command->add_option("--words", o.words, "Words to show split, separated by commas")->delimiter(',');
+  command
+      ->add_option("--text", o.texts,
+                   "Texts to measure on, a document a line: text or .jsonl, also .gz or .zst; - for standard input")
+      ->type_name("FILE");
+  command
+      ->add_option("--parallel", o.parallel,
+                   "Sentences in two languages: FIRST:SECOND, two files aligned line by line, or one file of two "
+                   "columns between tabs (Tatoeba's four too); the premium is tokens of the first over the second")
+      ->type_name("FILE");
+  command->add_option("--words", o.words, "Words to show split, separated by commas")
+      ->delimiter(',')
+      ->type_name("WORD");
   command->add_option("--field", o.field, "Key of the text in .jsonl lines");
-  command->add_option("--json", o.json, "File for all figures as JSON; shares are between 0 and 1");
-  command->add_option("--html", o.html, "File for a page with charts and coloured splits; needs nothing else to show");
+  command->add_option("--json", o.json, "File for all figures as JSON; shares are between 0 and 1")->type_name("FILE");
+  command->add_option("--html", o.html, "File for a page with charts and coloured splits; needs nothing else to show")
+      ->type_name("FILE");
   add_threads(*command, o.threads);
   command->footer(
       "Columns of the table (the page explains them with their sources):\n"

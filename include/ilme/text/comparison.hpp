@@ -55,7 +55,13 @@ struct ComparisonOptions {
   bool speed = true;        // times encoding too, which takes three to six passes more over every text
 };
 
-/// Measures every tokenizer on every text, one after another, each with all threads, so that the speeds are right.
+/// Measures every tokenizer on every text:
+///
+///     const Comparison result = compare({{"base", Tokenizer::load("base")}, {"mine", Tokenizer::load("mine")}},
+///                                       {sample_of_lines("az", text)}, {}, {"kitablardan"});
+///     std::cout << comparison_table(result);
+///
+/// One after another, each with all threads, so that the speeds are right.
 inline Comparison compare(const std::vector<NamedTokenizer>& tokenizers, const std::vector<TextSample>& texts,
                           const std::vector<ParallelText>& parallel, const std::vector<std::string>& words,
                           const ComparisonOptions& options = {}) {

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <vector>
 
-#include <ilme/core/parallel.hpp>
 #include <ilme/text/metrics.hpp>
 #include <ilme/text/text_sample.hpp>
 #include <ilme/text/tokenizer.hpp>
@@ -34,7 +33,7 @@ inline EncodeSpeed measure_speed(const Tokenizer& tokenizer, const TextSample& s
     return static_cast<double>(sample.bytes) / std::max(seconds.count(), 1e-9);
   };
   EncodeSpeed speed;
-  speed.threads = thread_count(threads);
+  speed.threads = detail::useful_threads(sample.documents.size(), threads);
   speed.cold = pass(1);
   speed.warm = std::max(pass(1), pass(1));
   speed.warm_all = speed.warm;

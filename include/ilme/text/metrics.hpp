@@ -140,10 +140,17 @@ inline double renyi_entropy(const std::vector<std::uint64_t>& counts, std::uint6
   return sum > 0.0 ? std::max(0.0, std::log2(sum) / (1.0 - kRenyiAlpha)) : 0.0;
 }
 
+/// Indices that a thread takes at a time.
+inline constexpr std::size_t kRun = 64;
+
+/// Threads that have something to do on `count` things.
+inline std::size_t useful_threads(std::size_t count, std::size_t threads) {
+  return std::min(thread_count(threads), count / kRun + 1);
+}
+
 /// Hands out the indices below `count` in runs to `threads` threads: `visit(thread, index)`.
 template <class Visit>
 void for_each_index(std::size_t count, std::size_t threads, Visit&& visit) {
-  constexpr std::size_t kRun = 64;
   std::atomic<std::size_t> next{0};
   parallel_for(threads, threads, [&](std::size_t thread) {
     for (std::size_t begin = next.fetch_add(kRun); begin < count; begin = next.fetch_add(kRun)) {
@@ -156,7 +163,7 @@ void for_each_index(std::size_t count, std::size_t threads, Visit&& visit) {
 
 /// Measures on up to `threads` threads (0: all), with the same result for any number of them.
 inline TextMetrics measure(const Tokenizer& tokenizer, const TextSample& sample, std::size_t threads = 1) {
-  threads = thread_count(threads);
+  threads = detail::useful_threads(std::max(sample.documents.size(), sample.distinct_words.size()), threads);
   TextMetrics metrics;
   metrics.bytes = sample.bytes;
   metrics.characters = sample.characters;

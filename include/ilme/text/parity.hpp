@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <ilme/core/parallel.hpp>
 #include <ilme/text/metrics.hpp>
 #include <ilme/text/tokenizer.hpp>
 
@@ -44,9 +43,10 @@ inline ParityMetrics measure_parity(const Tokenizer& tokenizer, const ParallelTe
     std::size_t first = 0, second = 0;
   };
   std::vector<Counts> counts(text.pairs.size());
-  detail::for_each_index(text.pairs.size(), thread_count(threads), [&](std::size_t, std::size_t i) {
-    counts[i] = {tokenizer.encode(text.pairs[i].first).size(), tokenizer.encode(text.pairs[i].second).size()};
-  });
+  detail::for_each_index(
+      text.pairs.size(), detail::useful_threads(text.pairs.size(), threads), [&](std::size_t, std::size_t i) {
+        counts[i] = {tokenizer.encode(text.pairs[i].first).size(), tokenizer.encode(text.pairs[i].second).size()};
+      });
   ParityMetrics metrics;
   metrics.pairs = counts.size();
   double ratios = 0.0;
