@@ -71,14 +71,11 @@ def figures(tokenizer, documents):
     retained = sum(sum(end > 1 for _, end in encoding.offsets) == 1 for encoding in alone)
     tokens = sum(map(len, sequences))
     size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-    found = {"tokens": tokens, "tokens_per_word": tokens / words, "running_words": running, "continued_words": continued,
+    return {"tokens": tokens, "tokens_per_word": tokens / words, "running_words": running, "continued_words": continued,
             "distinct_words": len(distinct), "retained_words": retained, "renyi_efficiency": renyi(sequences),
             "renyi_efficiency_of_vocabulary": renyi(sequences, vocab=size),
             "bytes_per_token": sum(len(d.encode()) for d in documents) / tokens,
             "characters_per_token": sum(map(len, documents)) / tokens}
-    if tokenizer.normalizer:  # then ours are the words of the normalised text: "\u2116" is one as "No"
-        del found["running_words"], found["continued_words"]
-    return found
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -111,7 +111,7 @@ TEST_CASE("A token over several words cuts none of them") {
   CHECK(m.continued_words == 0);
 }
 
-TEST_CASE("Source bytes and the words that tokens spell, with a normaliser") {
+TEST_CASE("Source bytes and source words, with a normaliser") {
   TokenizerModel model = tokenizer_of({"söz", " söz"}).model();
   model.normalizer = Normalizer::named("nfc");
   const TextMetrics m = measure(Tokenizer(model), "so\u0308z so\u0308z, söz");

@@ -50,9 +50,9 @@ struct TextMetrics {
 
   /// Proportion of continued words (Rust et al. 2021): of the running words, those that two or more tokens share. Words
   /// are whitespace words with a letter, without the punctuation at their ends (the paper's are those of treebanks);
-  /// they are looked at where they stand, in the text that the tokens spell, so after a normaliser. A token counts for
-  /// a word when it holds a byte of it: "kitab" in the tokens "(", "kitab", ")," is not continued, and neither is a
-  /// word inside one token that spans several words, as superword patterns make them.
+  /// they are looked at where they stand in the source, with the offsets of the tokens. A token counts for a word when
+  /// it holds a byte of it: "kitab" in the tokens "(", "kitab", ")," is not continued, and neither is a word inside one
+  /// token that spans several words, as superword patterns make them.
   double continued_word_rate() const { return ratio(continued_words, running_words); }
 
   /// Single token retention rate (Nayeem et al. 2025, "Beyond Fertility", arXiv:2510.09947): of the distinct words of
@@ -101,22 +101,34 @@ struct TokenCounts {
   std::uint64_t running_words = 0, continued_words = 0;
 };
 
-/// Counts the tokens of a document, and its words against them. `spelled` and `ends` are scratch.
-inline void count_document(const Tokenizer& tokenizer, std::string_view document, TokenCounts& counts,
-                           std::string& spelled, std::vector<std::size_t>& ends) {
-  spelled.clear();
-  ends.clear();
-  for (const TokenId id : tokenizer.encode(document)) {
-    ++counts.of_id[id];
-    spelled += tokenizer.token_bytes(id);
-    ends.push_back(spelled.size());
+/// The tokens of a document with their source bytes. Without a normaliser tokens tile the text as a rule, which is
+/// known faster than by encode_with_offsets.
+inline EncodedText encode_with_ranges(const Tokenizer& tokenizer, std::string_view document) {
+  if (!tokenizer.model().normalizer.empty()) return tokenizer.encode_with_offsets(document);
+  EncodedText encoded{tokenizer.encode(document), {}};
+  std::size_t at = 0;
+  for (const TokenId id : encoded.ids) {
+    const std::size_t begin = at;
+    at += tokenizer.token_bytes(id).size();
+    encoded.ranges.push_back({begin, at});
   }
-  std::size_t token = 0;  // the first that ends behind the start of the word
-  for_each_word(spelled, [&](const WordSpan& word) {
+  return at == document.size() ? encoded : tokenizer.encode_with_offsets(document);
+}
+
+/// Counts the tokens of a document, and its words against them.
+inline void count_document(const Tokenizer& tokenizer, std::string_view document, TokenCounts& counts) {
+  const EncodedText encoded = encode_with_ranges(tokenizer, document);
+  for (const TokenId id : encoded.ids) ++counts.of_id[id];
+  std::size_t first = 0;  // token that ends behind the start of the word
+  for_each_word(document, [&](const WordSpan& word) {
     if (!word.has_core()) return;
-    while (ends[token] <= word.core_begin) ++token;
+    while (first < encoded.ranges.size() && encoded.ranges[first].end <= word.core_begin) ++first;
+    std::size_t holders = 0;
+    for (std::size_t i = first; i < encoded.ranges.size() && encoded.ranges[i].begin < word.core_end; ++i) {
+      holders += encoded.ranges[i].end > word.core_begin ? 1 : 0;
+    }
     ++counts.running_words;
-    counts.continued_words += ends[token] < word.core_end ? 1 : 0;
+    counts.continued_words += holders > 1 ? 1 : 0;
   });
 }
 
@@ -173,15 +185,12 @@ inline TextMetrics measure(const Tokenizer& tokenizer, const TextSample& sample,
 
   struct Worker {
     detail::TokenCounts counts;
-    std::string spelled;
-    std::vector<std::size_t> ends;
     std::uint64_t retained = 0;
   };
   std::vector<Worker> workers(threads);
   for (Worker& worker : workers) worker.counts.of_id.resize(tokenizer.vocabulary_size());
   detail::for_each_index(sample.documents.size(), threads, [&](std::size_t thread, std::size_t i) {
-    Worker& worker = workers[thread];
-    detail::count_document(tokenizer, sample.documents[i], worker.counts, worker.spelled, worker.ends);
+    detail::count_document(tokenizer, sample.documents[i], workers[thread].counts);
   });
   detail::for_each_index(sample.distinct_words.size(), threads, [&](std::size_t thread, std::size_t i) {
     workers[thread].retained += detail::is_retained(tokenizer, sample.distinct_words[i]) ? 1 : 0;
