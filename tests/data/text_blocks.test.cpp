@@ -50,7 +50,7 @@ TEST_CASE("Blocks hold whole lines and do not change the counts") {
   }
   data::TextBlocks blocks(files, "text", {}, 64);
   std::string joined;
-  while (const auto block = blocks.next()) joined += block->bytes;
+  for (data::TextBlocks::Block block; blocks.next(block);) joined += block.bytes;
   CHECK(joined == text + "sətir\n");
   CHECK(blocks.bytes_total() == joined.size());
 }
@@ -68,5 +68,8 @@ TEST_CASE("JSON lines give their field, and errors their line") {
       count(data::TextBlocks({folder / "a.jsonl"}, "text", {}, 100), 2), InputError,
       Catch::Matchers::MessageMatches(ContainsSubstring("a.jsonl:81") && ContainsSubstring("\"text\"")));
   CHECK_THROWS_AS(data::TextBlocks({folder / "absent.txt"}), InputError);
+  write_file(folder / "long.txt", "bir\n" + std::string(1000, 'a') + "\n");
+  CHECK_THROWS_MATCHES(count(data::TextBlocks({folder / "long.txt"}, "text", {}, 64, 500), 1), InputError,
+                       Catch::Matchers::MessageMatches(ContainsSubstring("long.txt:2: the line is longer than 500")));
   CHECK_THROWS_AS(data::TextBlocks({}), InputError);
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -33,10 +34,15 @@ class TextBlocks {
   };
 
   /// Checks that every file can be opened. `on_read(bytes on disk read so far)` is called now and then, by one thread
-  /// at a time.
+  /// at a time. A block, and so a line, longer than `longest_line` bytes is an InputError that names file:line.
   explicit TextBlocks(std::vector<std::filesystem::path> files, std::string field = "text",
-                      std::function<void(std::uint64_t)> on_read = {}, std::size_t block_size = std::size_t{1} << 20)
-      : files_(std::move(files)), field_(std::move(field)), on_read_(std::move(on_read)), block_size_(block_size) {
+                      std::function<void(std::uint64_t)> on_read = {}, std::size_t block_size = std::size_t{1} << 18,
+                      std::size_t longest_line = std::numeric_limits<std::size_t>::max())
+      : files_(std::move(files)),
+        field_(std::move(field)),
+        on_read_(std::move(on_read)),
+        block_size_(block_size),
+        longest_line_(longest_line) {
     if (files_.empty()) throw InputError("no input files were given");
     for (const auto& file : files_) {
       formats_.push_back(document_format(file));
@@ -50,15 +56,18 @@ class TextBlocks {
   /// Bytes on disk of all files.
   std::uint64_t bytes_total() const noexcept { return bytes_total_; }
 
-  /// The next block, nothing after the last. Thread-safe.
-  std::optional<Block> next() {
+  /// Puts the next block in the place of `block`, whose memory is used again; false after the last. Thread-safe.
+  bool next(Block& block) {
     const std::lock_guard lock(mutex_);
     while (current_ < files_.size()) {
       if (!file_) {
         file_.emplace(files_[current_]);
         line_ = 1;
       }
-      Block block{std::exchange(rest_, {}), current_, line_};
+      block.bytes = rest_;
+      rest_.clear();
+      block.file = current_;
+      block.first_line = line_;
       const bool ended = !fill(block.bytes);
       const std::uint64_t done = bytes_before_ + file_->bytes_read();
       if (ended) {
@@ -69,9 +78,9 @@ class TextBlocks {
         line_ += static_cast<std::uint64_t>(std::count(block.bytes.begin(), block.bytes.end(), '\n'));
       }
       if (on_read_) on_read_(done);
-      if (!block.bytes.empty()) return block;
+      if (!block.bytes.empty()) return true;
     }
-    return std::nullopt;
+    return false;
   }
 
   /// Calls `visit(string_view)` with the texts of a block: all of it at once for a text file, else the string in
@@ -112,18 +121,21 @@ class TextBlocks {
       if (bytes.size() < block_size_) continue;
       const std::size_t newline = std::string_view(bytes).substr(searched).rfind('\n');
       if (newline != std::string_view::npos) {
-        rest_ = bytes.substr(searched + newline + 1);
+        rest_.assign(bytes, searched + newline + 1);
         bytes.resize(searched + newline + 1);
         return true;
       }
       searched = bytes.size();
+      if (searched > longest_line_) {
+        throw InputError(files_[current_].string(), ":", line_, ": the line is longer than ", longest_line_, " bytes");
+      }
     }
   }
 
   std::vector<std::filesystem::path> files_;
   std::string field_;
   std::function<void(std::uint64_t)> on_read_;
-  std::size_t block_size_;
+  std::size_t block_size_, longest_line_;
   std::vector<DocumentFormat> formats_;
   std::uint64_t bytes_total_ = 0, bytes_before_ = 0;
   std::mutex mutex_;
@@ -140,8 +152,9 @@ void for_each_text(TextBlocks& blocks, std::size_t threads, Visit&& visit) {
   const std::size_t workers = thread_count(threads);
   parallel_for(workers, workers, [&](std::size_t worker) {
     try {
-      while (const auto block = blocks.next()) {
-        blocks.for_each_text(*block, [&](std::string_view text) { visit(worker, text); });
+      TextBlocks::Block block;
+      while (blocks.next(block)) {
+        blocks.for_each_text(block, [&](std::string_view text) { visit(worker, text); });
       }
     } catch (...) {
       blocks.stop();

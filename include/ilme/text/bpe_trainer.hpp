@@ -2,17 +2,20 @@
 /// Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units".
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <ilme/core/error.hpp>
+#include <ilme/text/bpe_encoder.hpp>
 #include <ilme/text/byte_level.hpp>
 #include <ilme/text/merge_engine.hpp>
 #include <ilme/text/special_tokens.hpp>
@@ -24,8 +27,10 @@ namespace ilme::text {
 struct BpeTrainerOptions {
   std::size_t vocabulary_size = 32768;  // with special tokens and the 256 bytes
   std::uint64_t min_frequency = 0;      // pairs that are rarer do not merge
+  std::uint64_t min_word_count = 0;     // rarer words are left out, which Hugging Face cannot do: it saves memory
   std::size_t max_token_length = 0;     // bytes; pairs of bytes aside, every token is shorter than this; 0: no limit
   std::vector<std::string> special_tokens = {};  // the first ids, in this order
+  std::size_t memory_limit = 0;                  // bytes that merging may take; 0: no limit
   /// Called with the size of the vocabulary so far and the one aimed at, now and then.
   std::function<void(std::size_t, std::size_t)> progress = {};
 };
@@ -59,35 +64,55 @@ class BpeTrainer {
 
   const PreTokenizer& pre_tokenizer() const noexcept { return pre_tokenizer_; }
 
-  /// Learns from counts of pieces (see count_words). When pairs run out the vocabulary is smaller than asked for.
-  TokenizerModel train(const WordCounter& words) const {
+  /// Learns from counts of pieces: a WordCounter or whatever else calls `visit(word, count)` in its `for_each`; one
+  /// that is moved in is freed early. When pairs run out the vocabulary is smaller than asked for. Throws InputError
+  /// when `memory_limit` does not suffice.
+  template <class Words>
+  TokenizerModel train(Words&& words) const {
     TokenizerModel model;
-    std::unordered_map<std::string, TokenId> ids;  // by the names that tokenizer.json will have
-    const auto add = [&](std::string bytes, std::string name) {
-      const auto [place, is_new] = ids.emplace(std::move(name), static_cast<TokenId>(model.tokens.size()));
-      if (is_new) model.tokens.push_back(std::move(bytes));
-      return place->second;
-    };
-    for (const std::string& token : options_.special_tokens) {
-      model.added_tokens.push_back({token, add(token, token), true, false});
-    }
-    detail::MergeEngine engine(words, options_.min_frequency, options_.max_token_length, options_.vocabulary_size);
-    for (const std::uint8_t byte : byte_level_alphabet()) {
-      const std::string bytes(1, static_cast<char>(byte));
-      engine.set_byte_id(byte, add(bytes, to_byte_level(bytes)));
-    }
-    engine.count_pairs();
+    model.tokens.reserve(options_.vocabulary_size);  // the index keeps views of them
+    TokenIndex ids(options_.vocabulary_size);        // by bytes
     const std::size_t specials = options_.special_tokens.size();
+    std::vector<std::string> special_bytes;  // what those that could be merges spell; "" for the others
+    special_bytes.reserve(specials);
+    for (const std::string& token : options_.special_tokens) {
+      const auto id = static_cast<TokenId>(model.tokens.size());
+      model.tokens.push_back(token);
+      model.added_tokens.push_back({token, id, true, false});
+      special_bytes.push_back(from_byte_level(token).value_or(""));
+      if (!special_bytes.back().empty()) ids.insert(special_bytes.back(), id);
+    }
+    const auto add = [&](std::string bytes) {
+      if (const TokenId* known = ids.find(bytes)) return *known;
+      const auto id = static_cast<TokenId>(model.tokens.size());
+      model.tokens.push_back(std::move(bytes));
+      ids.insert(model.tokens.back(), id);
+      return id;
+    };
+    std::array<TokenId, 256> byte_ids;
+    for (const std::uint8_t byte : byte_level_alphabet()) byte_ids[byte] = add(std::string(1, static_cast<char>(byte)));
+
+    detail::MergeEngine engine({.min_count = options_.min_frequency,
+                                .max_length = options_.max_token_length,
+                                .vocabulary_size = options_.vocabulary_size,
+                                .memory_limit = options_.memory_limit});
+    std::vector<TokenId> tokens;
+    words.for_each([&](std::string_view word, std::uint64_t count) {
+      if (word.size() < 2 || count < options_.min_word_count) return;
+      tokens.clear();
+      for (const char c : word) tokens.push_back(byte_ids[static_cast<unsigned char>(c)]);
+      engine.add_word(tokens, count);
+    });
+    if constexpr (!std::is_lvalue_reference_v<Words>) [[maybe_unused]]
+      const Words freed = std::move(words);
+    engine.count_pairs(/*check_length=*/false);
     while (model.tokens.size() < options_.vocabulary_size) {
       const auto pair = engine.best_pair();
       if (!pair) break;
-      const auto bytes_of =
-          [&](TokenId id) -> std::string {  // a special token that is also a merge stands for its name
-        return id < specials ? from_byte_level(model.tokens[id]).value_or("") : model.tokens[id];
+      const auto bytes_of = [&](TokenId id) -> const std::string& {
+        return id < specials ? special_bytes[id] : model.tokens[id];
       };
-      std::string bytes = bytes_of(pair->first) + bytes_of(pair->second);
-      std::string name = to_byte_level(bytes);
-      const TokenId result = add(std::move(bytes), std::move(name));
+      const TokenId result = add(bytes_of(pair->first) + bytes_of(pair->second));
       model.merges.push_back({pair->first, pair->second, result});
       engine.merge_best(result);
       if (options_.progress && model.merges.size() % 256 == 0) {
@@ -98,7 +123,9 @@ class BpeTrainer {
     model.pre_tokenizer = pre_tokenizer_;
     model.config = make_tokenizer_config(model.added_tokens);
     const std::string bos = guess_roles(model.added_tokens).bos;
-    model.post_processor = make_post_processor(bos, bos.empty() ? 0 : ids.at(bos));
+    const auto bos_token = std::find(model.tokens.begin(), model.tokens.end(), bos);
+    model.post_processor =
+        make_post_processor(bos, bos.empty() ? 0 : static_cast<TokenId>(bos_token - model.tokens.begin()));
     return model;
   }
 
