@@ -74,10 +74,10 @@ inline MemoryPlan plan_memory(const CorpusOptions& options, std::size_t vocabula
   return {work / 2, work / 8 * 7, work / 10 / threads};
 }
 
-/// The counts of the pieces by `pre_tokenizer`; the disk, if need be, is that of `output`.
-inline text::CorpusWords count_corpus(const CorpusOptions& options, const text::PreTokenizer& pre_tokenizer,
-                                      const MemoryPlan& plan, const std::filesystem::path& output,
-                                      std::uint64_t& bytes_read) {
+/// What `count(text, counter)` counts of the corpus; the disk, if need be, is that of `output`.
+template <class Count>
+text::CorpusWords count_corpus(const CorpusOptions& options, const MemoryPlan& plan,
+                               const std::filesystem::path& output, std::uint64_t& bytes_read, Count&& count) {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // large tables go back to the system when they are freed
   std::filesystem::path folder = std::filesystem::absolute(output).lexically_normal();
   std::error_code ignored;
@@ -89,9 +89,8 @@ inline text::CorpusWords count_corpus(const CorpusOptions& options, const text::
       {options.inputs.begin(), options.inputs.end()}, options.field,
       [&](std::uint64_t done) { reading.update(static_cast<double>(done)); }, std::size_t{1} << 18, plan.longest_line);
   reading.set_total(static_cast<double>(blocks.bytes_total()));
-  data::for_each_text(blocks, workers, [&](std::size_t worker, std::string_view text) {
-    text::count_words(pre_tokenizer, text, words.counter(worker));
-  });
+  data::for_each_text(blocks, workers,
+                      [&](std::size_t worker, std::string_view text) { count(text, words.counter(worker)); });
   words.finish();
   bytes_read = blocks.bytes_total();
   return words;

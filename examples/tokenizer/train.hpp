@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -23,7 +24,7 @@ namespace ilme::program {
 
 struct TrainOptions {
   CorpusOptions corpus;
-  std::string output, pattern = "llama3", special_tokens = "llama3";
+  std::string output, pattern = "llama3", normalizer = "none", special_tokens = "llama3";
   text::BpeTrainerOptions trainer;
 };
 
@@ -32,6 +33,7 @@ inline void train(TrainOptions options) {
   const MemoryPlan plan = plan_memory(options.corpus, options.trainer.vocabulary_size);
   options.trainer.memory_limit = plan.merging;
   options.trainer.special_tokens = text::special_token_set(options.special_tokens);
+  options.trainer.normalizer = text::Normalizer::named(options.normalizer);
   std::unique_ptr<ProgressBar> learning;
   options.trainer.progress = [&](std::size_t size, std::size_t goal) {
     if (!learning) {
@@ -46,7 +48,9 @@ inline void train(TrainOptions options) {
 
   std::uint64_t bytes = 0;
   std::size_t distinct = 0;
-  text::CorpusWords words = count_corpus(options.corpus, trainer.pre_tokenizer(), plan, options.output, bytes);
+  text::CorpusWords words =
+      count_corpus(options.corpus, plan, options.output, bytes,
+                   [&](std::string_view text, text::WordCounter& counter) { trainer.count(text, counter); });
   const std::size_t spills = words.spills();
   const double counted = seconds_since(start);
   const text::TokenizerModel model = trainer.train(TalliedWords{std::move(words), &distinct});
@@ -75,6 +79,7 @@ inline void add_train_command(CLI::App& app) {
   command->add_option("--output", o.output, "Folder for tokenizer.json and tokenizer_config.json")->required();
   command->add_option("--pattern", o.pattern,
                       "How text is split: llama3, gpt2, qwen2, o200k, az or a regular expression");
+  command->add_option("--normalizer", o.normalizer, "What happens to text first: none, nfc, nfd, nfkc or nfkd");
   command->add_option("--special-tokens", o.special_tokens, "llama3, chatml, none or a list separated by commas");
   command->add_option("--min-frequency", o.trainer.min_frequency, "Pairs that are rarer do not merge");
   command->add_option("--min-word-count", o.trainer.min_word_count,

@@ -30,6 +30,7 @@ struct BpeTrainerOptions {
   std::uint64_t min_word_count = 0;     // rarer words are left out, which Hugging Face cannot do: it saves memory
   std::size_t max_token_length = 0;     // bytes; pairs of bytes aside, every token is shorter than this; 0: no limit
   std::vector<std::string> special_tokens = {};  // the first ids, in this order
+  Normalizer normalizer = {};                    // goes into the model; count_words must be given the same
   std::size_t memory_limit = 0;                  // bytes that merging may take; 0: no limit
   /// Called with the size of the vocabulary so far and the one aimed at, now and then.
   std::function<void(std::size_t, std::size_t)> progress = {};
@@ -63,6 +64,12 @@ class BpeTrainer {
   }
 
   const PreTokenizer& pre_tokenizer() const noexcept { return pre_tokenizer_; }
+  const Normalizer& normalizer() const noexcept { return options_.normalizer; }
+
+  /// Counts the pieces of `text` (whole lines) for `train`.
+  void count(std::string_view text, WordCounter& words) const {
+    count_words(pre_tokenizer_, text, words, options_.normalizer);
+  }
 
   /// Learns from counts of pieces: a WordCounter or whatever else calls `visit(word, count)` in its `for_each`; one
   /// that is moved in is freed early. When pairs run out the vocabulary is smaller than asked for. Throws InputError
@@ -121,6 +128,7 @@ class BpeTrainer {
     }
     if (options_.progress) options_.progress(model.tokens.size(), options_.vocabulary_size);
     model.pre_tokenizer = pre_tokenizer_;
+    model.normalizer = options_.normalizer;
     model.config = make_tokenizer_config(model.added_tokens);
     const std::string bos = guess_roles(model.added_tokens).bos;
     const auto bos_token = std::find(model.tokens.begin(), model.tokens.end(), bos);

@@ -132,8 +132,9 @@ class MergeEngine {
 
   /// Merges what `best_pair` has just returned into the token `result`, left to right in every word. No merge has made
   /// `result` before: each merge takes all places, so wherever the bytes of a token stand within fixed bounds they
-  /// merge in the same order, and no token comes about in two ways.
-  void merge_best(TokenId result) {
+  /// merge in the same order, and no token comes about in two ways. Returns how many places there were, by the counts
+  /// of their words.
+  std::uint64_t merge_best(TokenId result) {
     const Candidate top = heap_.front();
     pop();
     const auto first = static_cast<TokenId>(top.key >> 32), second = static_cast<TokenId>(top.key);
@@ -141,6 +142,7 @@ class MergeEngine {
     lengths_[result] = length;
     left_.begin();
     right_.begin();
+    std::uint64_t merged = 0;
     const std::span<const Place> places = pairs_[top.record].all_places();
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (i + kAhead < places.size()) {
@@ -154,6 +156,7 @@ class MergeEngine {
       symbols_[middle - 1] = symbols_[middle] = kInside;
       symbols_[start] = symbols_[end - 1] = result;
       const std::int64_t count = counts_[place.word];
+      merged += static_cast<std::uint64_t>(count);
       if (const TokenId left = symbols_[start - 1]; left != kBoundary) {
         left_.lose(left, count);
         if (short_enough(left, length)) left_.gain(left, count, {start - lengths_[left], place.word});
@@ -172,12 +175,13 @@ class MergeEngine {
         right_, [&](TokenId right) { return PairTable::key_of(second, right); },
         [&](std::uint64_t key, const Side::Item& item) { lose(key, item.lost); });
     pairs_[top.record].count = 0;
+    return merged;
   }
 
   /// Bytes in use, or nearly.
   std::size_t memory() const {
-    return symbols_.capacity() * sizeof(TokenId) + counts_.capacity() * sizeof(std::int64_t) + place_memory_ +
-           pairs_.memory() + heap_.capacity() * sizeof(Candidate) + lengths_.size() * 3 * sizeof(std::uint32_t);
+    return symbols_.size() * sizeof(TokenId) + counts_.size() * sizeof(std::int64_t) + place_memory_ + pairs_.memory() +
+           heap_.capacity() * sizeof(Candidate) + lengths_.size() * 3 * sizeof(std::uint32_t);
   }
 
  private:
@@ -271,7 +275,7 @@ class MergeEngine {
     return bytes_ + words_ < std::numeric_limits<std::uint32_t>::max() / 2 && memory_needed() <= memory_limit_;
   }
   /// Before any pair is counted, from what real corpora take: the slots, two to three places for each, and pairs.
-  std::size_t memory_needed() const { return bytes_ * 44 + words_ * 16 + lengths_.size() * 16; }
+  std::size_t memory_needed() const { return bytes_ * 32 + words_ * 16 + lengths_.size() * 16; }
 
   void refuse_too_many_words() const {
     if (fits()) return;

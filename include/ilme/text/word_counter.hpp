@@ -15,6 +15,7 @@
 #include <ilme/core/error.hpp>
 #include <ilme/core/resizable_array.hpp>
 #include <ilme/text/hash.hpp>
+#include <ilme/text/normalizer.hpp>
 #include <ilme/text/pretokenizer.hpp>
 
 namespace ilme::text {
@@ -167,11 +168,18 @@ class WordCounter {
   std::function<void(WordCounter&)> on_full_;
 };
 
-/// Counts the pieces of `text` line by line, each with its newline, as Hugging Face's `train(files)` reads it.
-inline void count_words(const PreTokenizer& pre_tokenizer, std::string_view text, WordCounter& counter) {
+/// Counts the pieces of `text` line by line, each normalised with its newline, as Hugging Face's `train(files)` does.
+inline void count_words(const PreTokenizer& pre_tokenizer, std::string_view text, WordCounter& counter,
+                        const Normalizer& normalizer = {}) {
+  const auto count = [&](std::string_view piece) { counter.add(piece); };
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
-    pre_tokenizer.split(text.substr(0, end), [&](std::string_view piece) { counter.add(piece); });
+    const std::string_view line = text.substr(0, end);
+    if (normalizer.empty()) {
+      pre_tokenizer.split(line, count);
+    } else {
+      pre_tokenizer.split(normalizer.normalize(line), count);
+    }
     text.remove_prefix(end);
   }
 }
