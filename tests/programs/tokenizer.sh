@@ -7,6 +7,29 @@ head -n 300 "$DATA/az_sample.txt" >text.txt
 "$T" train --input text.txt --vocab-size 400 --output small 2>/dev/null
 "$T" train --input text.txt --vocab-size 900 --output large 2>/dev/null
 
+# train: the same result from any memory, on any number of threads, in any number of files.
+for i in 1 2 3 4 5 6 7 8; do cat "$DATA/az_sample.txt"; done >corpus.txt
+"$T" train --input corpus.txt --vocab-size 500 --output plenty --memory-budget 0 --threads 1 2>/dev/null
+"$T" train --input corpus.txt --vocab-size 500 --output little --memory-budget 56MiB --threads 2 2>/dev/null
+diff plenty/tokenizer.json little/tokenizer.json || fail "train: the memory budget changes the result"
+refuses 2 "expected at least" new "$T" train --input corpus.txt --vocab-size 500 --output new --memory-budget 20MB --threads 2
+refuses 2 "expected a size" new "$T" train --input corpus.txt --vocab-size 500 --output new --memory-budget much
+refuses 2 "from 1% to 100%" new "$T" train --input corpus.txt --vocab-size 500 --output new --memory-budget 120%
+printf 'e\u0301 e\u0301 \u00e9 \u00e9' >forms.txt
+"$T" train --input forms.txt --vocab-size 258 --special-tokens none --normalizer nfc --output nfc 2>/dev/null
+grep -q '"normalizer": {"type":"NFC"}' nfc/tokenizer.json || fail "train: the normalizer is not in the file"
+
+# extend: old ids stay, and the change is reported.
+"$T" extend --base small --input "$DATA/az_sample.txt" --add 100 --output extended --report-text text.txt --json change.json \
+  2>/dev/null
+grep -q '"new_tokens": 100' change.json || fail "extend: $(cat change.json)"
+grep -q '": 499,\?$' extended/tokenizer.json || fail "extend: no id 499"
+"$T" encode --tokenizer extended --input text.txt --output ids.bin 2>/dev/null
+"$T" decode --tokenizer extended --input ids.bin --output back.txt 2>/dev/null
+cmp text.txt back.txt || fail "extend: decoding does not give the text back"
+refuses 2 absent new "$T" extend --base small --input text.txt --add 10 --output new --report-text absent.txt
+refuses 2 "--add" new "$T" extend --base small --input text.txt --add 0 --output new
+
 # evaluate: a table, the same figures as JSON on any number of threads, and a page.
 printf 'salam dünya\nmən gəldim\n' >az.sentences
 printf 'hello world\nI came\n' >en.sentences
