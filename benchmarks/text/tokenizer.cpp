@@ -1,4 +1,4 @@
-/// Counting words, learning merges, encoding: cold (no word seen before) and warm.
+/// Counting words, learning merges, extending a vocabulary, encoding: cold (no word seen before) and warm.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -8,6 +8,7 @@
 #include <ilme/core/file.hpp>
 #include <ilme/core/random.hpp>
 #include <ilme/text/bpe_trainer.hpp>
+#include <ilme/text/extend.hpp>
 #include <ilme/text/tokenizer.hpp>
 
 namespace {
@@ -60,6 +61,20 @@ void learn(benchmark::State& state) {
   state.counters["words"] = static_cast<double>(words.size());
 }
 
+/// Continues an 8k vocabulary by as many tokens as the argument says.
+void extend(benchmark::State& state) {
+  const text::BpeTrainer learner = trainer("llama3", 8192);
+  text::WordCounter words;
+  learner.count(corpus(), words);
+  text::ExtenderOptions options;
+  options.token_count = static_cast<std::size_t>(state.range(0));
+  const text::BpeExtender extender(learner.train(words), options);
+  text::Extension extension;
+  for (auto _ : state) extension = extender.extend(words);
+  state.counters["tokens"] = static_cast<double>(extension.model.tokens.size());
+  state.counters["words"] = static_cast<double>(words.size());
+}
+
 void encode(benchmark::State& state, bool warm) {
   const text::BpeTrainer learner = trainer("llama3", 32768);
   text::WordCounter words;
@@ -81,6 +96,7 @@ void encode(benchmark::State& state, bool warm) {
 BENCHMARK_CAPTURE(count, llama3, "llama3")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(count, gpt2, "gpt2")->Unit(benchmark::kMillisecond);
 BENCHMARK(learn)->Arg(8192)->Arg(32768)->Unit(benchmark::kMillisecond);
+BENCHMARK(extend)->Arg(8192)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(encode, cold, false)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(encode, warm, true)->Unit(benchmark::kMillisecond);
 
