@@ -247,6 +247,12 @@ inline std::string splits_section(const Comparison& comparison) {
   return out;
 }
 
+/// "2.76 times as many": tokens of `more` over those of `fewer` on the same text.
+inline std::string times_as_many(const TextMetrics& more, const TextMetrics& fewer) {
+  const double ratio = static_cast<double>(more.tokens) / static_cast<double>(std::max<std::uint64_t>(fewer.tokens, 1));
+  return ratio < 1.005 ? "practically as many" : fixed(ratio, 2) + " times as many";
+}
+
 /// Who wins and by how much, in words.
 inline std::string summary(const Comparison& comparison) {
   std::string out;
@@ -260,15 +266,14 @@ inline std::string summary(const Comparison& comparison) {
                        format_metric(fertility, m.tokens_per_word()) + " per word";
     if (best != 0) {
       const TextMetrics& base = text.metrics[0];
-      line += ". " + name(0) + " needs " + fixed(base.tokens_per_word() / m.tokens_per_word(), 2) + " times as many (" +
+      line += ". " + name(0) + " needs " + times_as_many(base, m) + " (" +
               format_metric(fertility, base.tokens_per_word()) + "), so that a context of 131,072 tokens holds " +
               format_metric(context, base.words_in_context()) + " words instead of " +
               format_metric(context, m.words_in_context());
     } else {
       line += ", so that a context of 131,072 tokens holds " + format_metric(context, m.words_in_context()) + " words";
       if (const auto next = runner_up(text, best)) {
-        line += ". Next is " + name(*next) + " with " +
-                fixed(text.metrics[*next].tokens_per_word() / m.tokens_per_word(), 2) + " times as many";
+        line += ". Next is " + name(*next) + " with " + times_as_many(text.metrics[*next], m);
       }
     }
     out += element("p", "", line + ".");
