@@ -4,112 +4,39 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <queue>
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ilme/core/error.hpp>
-#include <ilme/text/hash.hpp>
+#include <ilme/text/token_tables.hpp>
+#include <ilme/text/token_trie.hpp>
 #include <ilme/text/tokenizer_model.hpp>
+#include <ilme/text/word_cache.hpp>
 
 namespace ilme::text {
-
-/// Ids by the bytes of tokens. Keeps views: the tokens must outlive it.
-class TokenIndex {
- public:
-  explicit TokenIndex(std::size_t expected = 0) : slots_(std::bit_ceil(expected * 2 + 16)) {}
-
-  /// Adds a token; the first of two with equal bytes stays, and the answer is false for the second.
-  bool insert(std::string_view bytes, TokenId id) {
-    if ((count_ + 1) * 2 > slots_.size()) grow();
-    Slot& slot = slots_[place(bytes)];
-    if (slot.bytes.data() != nullptr) return false;
-    slot = {bytes, id};
-    ++count_;
-    return true;
-  }
-  /// The id, or nullptr.
-  const TokenId* find(std::string_view bytes) const {
-    const Slot& slot = slots_[place(bytes)];
-    return slot.bytes.data() != nullptr ? &slot.id : nullptr;
-  }
-
- private:
-  struct Slot {
-    std::string_view bytes;  // null data: free
-    TokenId id = 0;
-  };
-
-  std::size_t place(std::string_view bytes) const {
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t i = hash_bytes(bytes) & mask;
-    while (slots_[i].bytes.data() != nullptr && slots_[i].bytes != bytes) i = (i + 1) & mask;
-    return i;
-  }
-  void grow() {
-    std::vector<Slot> old(slots_.size() * 2);
-    old.swap(slots_);
-    for (const Slot& slot : old) {
-      if (slot.bytes.data() != nullptr) slots_[place(slot.bytes)] = slot;
-    }
-  }
-
-  std::vector<Slot> slots_;
-  std::size_t count_ = 0;
-};
-
-/// Rank and result by pair of ids.
-class MergeTable {
- public:
-  static constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
-  struct Entry {
-    std::uint64_t pair = std::numeric_limits<std::uint64_t>::max();
-    std::uint32_t rank = kNoRank;
-    TokenId result = 0;
-  };
-
-  explicit MergeTable(std::size_t expected) : slots_(std::bit_ceil(expected * 2 + 2)) {}
-
-  /// Of two merges of one pair the later counts, as at Hugging Face.
-  void insert(const Merge& merge, std::uint32_t rank) {
-    const std::uint64_t pair = std::uint64_t{merge.left} << 32 | merge.right;
-    slots_[place(pair)] = {pair, rank, merge.result};
-  }
-  /// The entry of a pair; its rank is kNoRank when the pair does not merge.
-  const Entry& find(TokenId left, TokenId right) const { return slots_[place(std::uint64_t{left} << 32 | right)]; }
-
- private:
-  std::size_t place(std::uint64_t pair) const {
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t i = hash_pair(pair) & mask;
-    while (slots_[i].pair != pair && slots_[i].rank != kNoRank) i = (i + 1) & mask;
-    return i;
-  }
-
-  std::vector<Entry> slots_;
-};
 
 /// Encodes pieces with the merges of a model. Immutable; what changes is in a `Scratch`, one for each thread.
 class BpeEncoder {
  public:
-  /// Words seen lately with their ids, and working memory. Takes about 2 MB whatever the text.
+  /// Words met lately and working memory.
   class Scratch {
+   public:
+    /// Bytes that the cache of words may take; a word takes 32 to 128.
+    static constexpr std::size_t kDefaultCacheBytes = std::size_t{32} << 20;
+    explicit Scratch(std::size_t cache_bytes = kDefaultCacheBytes)
+        : short_words(cache_bytes / 4 * 3), long_words(cache_bytes / 4) {}
+
+   private:
     friend class BpeEncoder;
-    static constexpr std::size_t kLongestKey = 35, kMostIds = 6, kSlots = std::size_t{1} << 15;
-    struct alignas(64) CachedWord {
-      std::array<TokenId, kMostIds> ids;
-      std::uint32_t hash = 0;
-      std::uint8_t size = 0;  // of the key; 0: free
-      std::uint8_t count = 0;
-      std::array<char, kLongestKey - 1> key;
-    };
-    std::vector<CachedWord> words = std::vector<CachedWord>(kSlots);
+    WordCache<2, 4> short_words;
+    WordCache<4, 6> long_words;
     std::vector<TokenId> ids;
     std::vector<std::uint32_t> ranks, previous, next;
   };
@@ -126,7 +53,6 @@ class BpeEncoder {
         byte_ids_[static_cast<unsigned char>(bytes[0])] = id;
         found[static_cast<unsigned char>(bytes[0])] = true;
       }
-      if (model.ignore_merges) whole_.insert(bytes, id);
     }
     for (std::size_t byte = 0; byte < 256; ++byte) {
       if (!found[byte]) {
@@ -134,88 +60,232 @@ class BpeEncoder {
                          "0123456789ABCDEF"[byte & 15], ", expected all 256");
       }
     }
-    ignore_merges_ = model.ignore_merges;
     for (std::size_t i = 0; i < model.merges.size(); ++i) {
       const Merge& merge = model.merges[i];
       // Text never becomes a control token by merging.
       if (added[merge.result]) continue;
-      merges_.insert(merge, model.rank_is_result ? merge.result : static_cast<std::uint32_t>(i));
+      merges_.insert(merge, static_cast<std::uint32_t>(model.rank_is_result ? merge.result : i));
+    }
+    goes_by_tokens_ = find_origins(model, added);
+    for (TokenId id = 0; id < model.tokens.size(); ++id) {
+      if (model.ignore_merges && !added[id] && !model.tokens[id].empty() && !(goes_by_tokens_ && reachable(id))) {
+        whole_.insert(model.tokens[id], id);
+      }
     }
   }
 
   /// Appends the ids of one piece.
   void encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
-    if (piece.size() <= 1) {
-      if (!piece.empty()) out.push_back(byte_ids_[static_cast<unsigned char>(piece[0])]);
-      return;
+    Batch batch(*this, scratch, out, piece);
+    batch.push(piece);
+  }
+
+  /// Encodes the pieces of a text in order, several at a time, so that looking up one word does not wait for the
+  /// memory of another.
+  class Batch {
+   public:
+    /// Appends to `out`. The pieces that are pushed lie in `text`, which stays as it is until the end.
+    Batch(const BpeEncoder& encoder, Scratch& scratch, std::vector<TokenId>& out, std::string_view text)
+        : encoder_(encoder), scratch_(scratch), out_(out), end_(text.data() + text.size()) {
+      scratch_.short_words.expect(text.size());
     }
-    if (piece.size() >= Scratch::kLongestKey) return encode_uncached(piece, scratch, out);
-    const std::uint64_t hash = hash_bytes(piece);
-    Scratch::CachedWord& word = scratch.words[hash >> 32 & (Scratch::kSlots - 1)];
-    const auto tag = static_cast<std::uint32_t>(hash);
-    if (word.hash == tag && word.size == piece.size() &&
-        std::memcmp(word.key.data(), piece.data(), piece.size()) == 0) {
-      out.insert(out.end(), word.ids.begin(), word.ids.begin() + word.count);
-      return;
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
+    ~Batch() { flush(); }
+
+    void push(std::string_view piece) {
+      if (piece.empty()) return;
+      Item& item = items_[count_];
+      item.piece = piece;
+      if (piece.size() <= ShortWords::kLongestWord) [[likely]] {
+        item.key = ShortWords::key_of(piece, end_);
+        item.hash = ShortWords::hash(item.key);
+        scratch_.short_words.prefetch(item.hash);
+      }
+      if (++count_ == kItems) flush();
     }
-    const std::size_t before = out.size();
-    encode_uncached(piece, scratch, out);
-    const std::size_t count = out.size() - before;
-    if (count <= Scratch::kMostIds) {
-      std::memcpy(word.key.data(), piece.data(), piece.size());
-      std::copy(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(), word.ids.begin());
-      word.hash = tag;
-      word.size = static_cast<std::uint8_t>(piece.size());
-      word.count = static_cast<std::uint8_t>(count);
+
+    /// Encodes what was pushed.
+    void flush() {
+      for (std::size_t i = 0; i < count_; ++i) {
+        const Item& item = items_[i];
+        if (item.piece.size() > ShortWords::kLongestWord) [[unlikely]] {
+          encode_long(item.piece);
+          continue;
+        }
+        const std::size_t count = scratch_.short_words.find(item.key, item.piece.size(), item.hash, ids_ + ids_count_);
+        ids_count_ += count;
+        if (count == 0) [[unlikely]] {
+          scratch_.short_words.insert(item.key, item.piece.size(), item.hash, encode_new(item.piece));
+        }
+      }
+      append_ids();
+      count_ = 0;
+    }
+
+   private:
+    using ShortWords = decltype(Scratch::short_words);
+    using LongWords = decltype(Scratch::long_words);
+    static constexpr std::size_t kItems = 64;
+    struct Item {
+      std::string_view piece;
+      std::uint64_t hash;
+      ShortWords::Key key;
+    };
+
+    void append_ids() {
+      out_.insert(out_.end(), ids_, ids_ + ids_count_);
+      ids_count_ = 0;
+    }
+    /// Appends the ids of a piece that no cache knows.
+    std::span<const TokenId> encode_new(std::string_view piece) {
+      append_ids();
+      const std::size_t before = out_.size();
+      encoder_.encode_uncached(piece, scratch_, out_);
+      return std::span(out_).subspan(before);
+    }
+    void encode_long(std::string_view piece) {
+      if (piece.size() > LongWords::kLongestWord) {
+        encode_new(piece);
+        return;
+      }
+      append_ids();
+      const auto key = LongWords::key_of(piece, end_);
+      const std::uint64_t hash = LongWords::hash(key);
+      ids_count_ = scratch_.long_words.find(key, piece.size(), hash, ids_);
+      if (ids_count_ == 0) scratch_.long_words.insert(key, piece.size(), hash, encode_new(piece));
+      append_ids();
+    }
+
+    const BpeEncoder& encoder_;
+    Scratch& scratch_;
+    std::vector<TokenId>& out_;
+    const char* end_;
+    std::size_t count_ = 0, ids_count_ = 0;
+    Item items_[kItems];
+    TokenId ids_[kItems * ShortWords::kLongestWord];
+  };
+
+ private:
+  static constexpr std::size_t kShortPiece = 63;
+
+  /// How a token comes about when its bytes are encoded by themselves.
+  struct Origin {
+    std::uint32_t made = kUnreachable;  // the rank of the last merge, plus one; 0 for a byte
+    TokenId left = 0, right = 0;        // what it merges
+  };
+  static constexpr std::uint32_t kUnreachable = MergeTable::kNoRank;  // the bytes become several other tokens
+
+  bool reachable(TokenId token) const { return origins_[token].made != kUnreachable; }
+
+  /// Finds out which tokens their own bytes become, and by which last merge. Tells whether `encode_short` can work: not
+  /// with a token whose parts are made by later merges than itself, which trained merges never have.
+  bool find_origins(const TokenizerModel& model, const std::vector<char>& added) {
+    origins_.resize(model.tokens.size());
+    lengths_.resize(model.tokens.size());
+    for (const TokenId id : byte_ids_) {
+      origins_[id].made = 0;
+      lengths_[id] = 1;
+    }
+    std::vector<Merge> merges = model.merges;
+    if (model.rank_is_result) {
+      std::stable_sort(merges.begin(), merges.end(),
+                       [](const Merge& a, const Merge& b) { return a.result < b.result; });
+    }
+    const auto comes_about = [&](const Merge& merge, std::uint32_t rank) {
+      const auto& [left, right, result] = merge;
+      return !added[result] && !reachable(result) && reachable(left) && reachable(right) &&
+             never_merge_across(left, right, rank);
+    };
+    for (std::size_t i = 0; i < merges.size(); ++i) {
+      const auto& [left, right, result] = merges[i];
+      const std::uint32_t rank = merges_.rank(left, right);
+      if (rank != (model.rank_is_result ? result : i) || !comes_about(merges[i], rank)) continue;
+      const std::string &bytes = model.tokens[result], &head = model.tokens[left];
+      if (!bytes.starts_with(head) || bytes.substr(head.size()) != model.tokens[right]) return false;
+      origins_[result] = {rank + 1, left, right};
+      lengths_[result] = static_cast<std::uint8_t>(std::min<std::size_t>(bytes.size(), kShortPiece + 1));
+    }
+    if (std::any_of(merges.begin(), merges.end(),
+                    [&](const Merge& merge) { return comes_about(merge, merges_.rank(merge.left, merge.right)); })) {
+      return false;
+    }
+    std::vector<TokenTrie::Token> tokens;
+    for (TokenId id = 0; id < origins_.size(); ++id) {
+      if (reachable(id)) tokens.emplace_back(model.tokens[id], id);
+    }
+    trie_ = TokenTrie(std::move(tokens));
+    return trie_.complete();
+  }
+
+  /// True when no merge joins bytes of `left` with bytes of `right` while the bytes of both become these two tokens, up
+  /// to the merge with the rank `joined` that joins the two themselves (kNoRank: that merge too).
+  /// Goes back through the merges from the last to the first. The tokens at the border at some time merge if their rank
+  /// is below that of the merge that takes one of them away, or equal to it and further left.
+  bool never_merge_across(TokenId left, TokenId right, std::uint32_t joined = MergeTable::kNoRank) const {
+    std::uint32_t limit = MergeTable::kNoRank;
+    bool tests = joined == MergeTable::kNoRank;
+    for (;; tests = true) {
+      if (tests && merges_.rank(left, right) < limit) return false;
+      const Origin &a = origins_[left], &b = origins_[right];
+      if (a.made > b.made) {
+        limit = a.made - 1;  // the merge that ends in `left` lies further left
+        left = a.right;
+      } else if (b.made > 0) {
+        limit = b.made;
+        right = b.left;
+      } else {
+        return true;
+      }
     }
   }
 
- private:
-  static constexpr std::size_t kShortPiece = 64;
-
   void encode_uncached(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
-    if (ignore_merges_) {
-      if (const TokenId* id = whole_.find(piece)) {
-        out.push_back(*id);
-        return;
-      }
+    if (piece.size() == 1) {
+      out.push_back(byte_ids_[static_cast<unsigned char>(piece[0])]);
+      return;
     }
-    if (piece.size() <= kShortPiece) {
+    if (const TokenId* id = whole_.find(piece)) {
+      out.push_back(*id);
+      return;
+    }
+    if (goes_by_tokens_ && piece.size() <= kShortPiece) {
       encode_short(piece, out);
     } else {
       encode_long(piece, scratch, out);
     }
   }
 
-  /// Looks for the best pair by scanning: quadratic in the length, which is small.
+  /// Goes from token to token. Tokens are what merging gives exactly when each is reachable and no two neighbours merge
+  /// across their border, and there is one such way only; so the longest tokens are tried first, and an end that leads
+  /// nowhere is never tried again (method: github.com/github/rust-gems, crate bpe).
   void encode_short(std::string_view piece, std::vector<TokenId>& out) const {
-    std::array<TokenId, kShortPiece> ids, results;
-    std::array<std::uint32_t, kShortPiece> ranks;  // of the pair that starts at i
-    std::size_t count = piece.size();
-    for (std::size_t i = 0; i < count; ++i) ids[i] = byte_ids_[static_cast<unsigned char>(piece[i])];
-    const auto look_up = [&](std::size_t i) {
-      const MergeTable::Entry& entry = merges_.find(ids[i], ids[i + 1]);
-      ranks[i] = entry.rank;
-      results[i] = entry.result;
-    };
-    for (std::size_t i = 0; i + 1 < count; ++i) look_up(i);
-    while (count > 1) {
-      std::size_t best = 0;
-      for (std::size_t i = 1; i + 1 < count; ++i) {
-        if (ranks[i] < ranks[best]) best = i;
+    const char *const begin = piece.data(), *const end = begin + piece.size();
+    const std::size_t first = out.size();
+    std::uint64_t open = ~std::uint64_t{0};  // bit i: a token may end at byte i
+    std::size_t position = 0;
+    auto [token, length] = trie_.longest(begin, end);
+    for (;;) {
+      const std::size_t next = position + length;
+      if ((open >> next & 1) != 0 && (out.size() == first || never_merge_across(out.back(), token))) {
+        out.push_back(token);
+        if (next == piece.size()) return;
+        position = next;
+        const TokenTrie::Found found = trie_.longest(begin + position, end);
+        token = found.token;
+        length = found.length;
+        continue;
       }
-      if (ranks[best] == MergeTable::kNoRank) break;
-      ids[best] = results[best];
-      --count;
-      std::copy(&ids[best + 2], &ids[count] + 1, &ids[best + 1]);
-      if (best + 1 < count) {
-        std::copy(&ranks[best + 2], &ranks[count], &ranks[best + 1]);
-        std::copy(&results[best + 2], &results[count], &results[best + 1]);
+      if (const TokenId shorter = trie_.shorter(token); shorter != TokenTrie::kNone) {
+        token = shorter;
+      } else {
+        open &= ~(std::uint64_t{1} << position);
+        token = out.back();
+        out.pop_back();
+        position -= lengths_[token];
       }
-      if (best > 0) look_up(best - 1);
-      if (best + 1 < count) look_up(best);
+      length = lengths_[token];
     }
-    out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
   /// A heap of pairs over a linked list: n log n.
@@ -225,7 +295,7 @@ class BpeEncoder {
       throw InputError("a stretch of ", piece.size(), " bytes without a place to split, expected less than 4 GiB");
     }
     const auto count = static_cast<std::uint32_t>(piece.size());
-    auto& [words, ids, ranks, previous, next] = scratch;
+    auto& [short_words, long_words, ids, ranks, previous, next] = scratch;
     ids.resize(count);
     ranks.assign(count, MergeTable::kNoRank);
     previous.resize(count);
@@ -268,8 +338,11 @@ class BpeEncoder {
 
   std::array<TokenId, 256> byte_ids_{};
   MergeTable merges_;
-  TokenIndex whole_;
-  bool ignore_merges_ = false;
+  TokenIndex whole_;                   // with ignore_merges: tokens that are not reachable
+  std::vector<Origin> origins_;        // by token
+  std::vector<std::uint8_t> lengths_;  // by token, in bytes; what is longer than a short piece counts as one byte more
+  bool goes_by_tokens_ = false;
+  TokenTrie trie_;  // of what is reachable
 };
 
 }  // namespace ilme::text

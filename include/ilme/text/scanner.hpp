@@ -3,9 +3,12 @@
 /// \p{N}).
 #pragma once
 
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
+#include <ilme/text/class_window.hpp>
 #include <ilme/text/unicode.hpp>
 
 namespace ilme::text {
@@ -98,61 +101,107 @@ inline std::size_t contraction_length(const char* p, const char* end, bool ignor
 
 }  // namespace detail
 
+namespace detail {
+
+/// The end of the piece of kLlama3Pattern at `p`; `max_digits` 1: of kQwen2Pattern.
+inline const char* llama3_piece_end(const ClassCursor& cursor, const char* p, int max_digits) {
+  const auto [kind, length] = cursor.at(p);
+  const char* const next = p + length;
+  if (kind == CharClass::letter) return cursor.skip(next, CharClass::letter);
+  if (kind == CharClass::number) return cursor.skip(next, CharClass::number, max_digits - 1);
+  if (kind == CharClass::newline) return cursor.skip_space(p, true);
+  if (const std::size_t contraction = contraction_length(p, cursor.end(), true)) return p + contraction;
+  const CharClass following = next < cursor.end() ? cursor.at(next).kind : CharClass::newline;
+  if (following == CharClass::letter) return cursor.skip(next, CharClass::letter);
+  if (kind == CharClass::other || (*p == ' ' && following == CharClass::other)) {
+    return cursor.skip(cursor.skip(next, CharClass::other), CharClass::newline);
+  }
+  return cursor.skip_space(p, true);
+}
+
+/// The same for kGpt2Pattern.
+inline const char* gpt2_piece_end(const ClassCursor& cursor, const char* p) {
+  if (const std::size_t contraction = contraction_length(p, cursor.end(), false)) return p + contraction;
+  auto [kind, length] = cursor.at(p);
+  const char* next = p + length;
+  if (*p == ' ' && next < cursor.end()) {
+    const auto following = cursor.at(next);
+    if (following.kind < CharClass::space) {
+      kind = following.kind;
+      next += following.length;
+    }
+  }
+  return kind < CharClass::space ? cursor.skip(next, kind) : cursor.skip_space(p, false);
+}
+
+/// The first and the last bit of each run: where `\s+(?!\S)|\s+` starts in a run of spaces.
+inline std::uint64_t run_edges(std::uint64_t bits) { return bits & (~(bits << 1) | ~(bits >> 1)); }
+
+/// Where pieces of kLlama3Pattern start in a window that begins with a piece. Bit i depends on bytes up to i + 1.
+inline std::uint64_t llama3_starts(const ClassWindow& w, int max_digits) {
+  const std::uint64_t behind_space = w.spaces << 1;
+  // One that is not behind a space opens a piece, and a letter behind it belongs to that piece.
+  const std::uint64_t opening_others = w.others & ~(w.others << 1) & ~behind_space;
+  std::uint64_t starts = run_edges(w.spaces) | opening_others;
+  starts |= w.newlines & ~(w.newlines << 1) & ~(w.others << 1);
+  starts |= w.letters & ~(w.letters << 1) & ~behind_space & ~(opening_others << 1);
+  if (max_digits == 1) return starts | w.digits;
+  const std::uint64_t behind_three = w.digits & w.digits << 1 & w.digits << 2 & w.digits << 3;
+  for (std::uint64_t group = w.digits & ~(w.digits << 1); group != 0; group = group << 3 & behind_three)
+    starts |= group;
+  return starts;
+}
+
+/// The same for kGpt2Pattern.
+inline std::uint64_t gpt2_starts(const ClassWindow& w) {
+  const auto run_starts = [](std::uint64_t bits) { return bits & ~(bits << 1); };
+  return run_edges(w.spaces) | run_edges(w.newlines) |
+         ((run_starts(w.letters) | run_starts(w.digits) | run_starts(w.others)) & ~(w.spaces << 1));
+}
+
+/// Cuts `text` into pieces: by windows where `starts(window)` can tell, else one piece by `piece_end(cursor, p)`.
+template <class Starts, class PieceEnd, class OnPiece>
+void scan(std::string_view text, Starts&& starts, PieceEnd&& piece_end, OnPiece&& on_piece) {
+  const ClassCursor cursor(text);
+  const char *p = text.data(), *const end = cursor.end();
+  const auto emit_to = [&](const char* next) {
+    on_piece(std::string_view(p, static_cast<std::size_t>(next - p)));
+    p = next;
+  };
+  while (end - p >= ClassWindow::kBytes) {
+    const ClassWindow window = classify_window(p, end);
+    const char* const base = p;
+    // A start depends on the byte behind it, and the first is where we are.
+    const int known = window.known();
+    if (known > 2) {
+      std::uint64_t bits = starts(window) & ((std::uint64_t{1} << (known - 1)) - 2);
+      for (; bits != 0; bits &= bits - 1) emit_to(base + std::countr_zero(bits));
+      // A character that reaches over the end is not known either.
+      if (known > ClassWindow::kBytes - 4 && p > base) continue;
+    }
+    do {
+      emit_to(piece_end(cursor, p));
+    } while (p < base + known);
+  }
+  while (p < end) emit_to(piece_end(cursor, p));
+}
+
+}  // namespace detail
+
 /// Calls `on_piece(string_view)` for each match of kLlama3Pattern in order; the pieces together are `text`.
 /// `max_digits` 1 gives kQwen2Pattern.
 template <class OnPiece>
 void scan_llama3(std::string_view text, int max_digits, OnPiece&& on_piece) {
-  const detail::ClassCursor cursor(text);
-  const char *p = text.data(), *const end = cursor.end();
-  while (p < end) {
-    const char* const start = p;
-    const auto [kind, length] = cursor.at(p);
-    const char* const next = p + length;
-    if (kind == CharClass::letter) {
-      p = cursor.skip(next, CharClass::letter);
-    } else if (kind == CharClass::number) {
-      p = cursor.skip(next, CharClass::number, max_digits - 1);
-    } else if (kind == CharClass::newline) {
-      p = cursor.skip_space(p, true);
-    } else if (const std::size_t contraction = detail::contraction_length(p, end, true)) {
-      p += contraction;
-    } else {
-      const CharClass following = next < end ? cursor.at(next).kind : CharClass::newline;
-      if (following == CharClass::letter) {
-        p = cursor.skip(next, CharClass::letter);
-      } else if (kind == CharClass::other || (*p == ' ' && following == CharClass::other)) {
-        p = cursor.skip(cursor.skip(next, CharClass::other), CharClass::newline);
-      } else {
-        p = cursor.skip_space(p, true);
-      }
-    }
-    on_piece(std::string_view(start, static_cast<std::size_t>(p - start)));
-  }
+  detail::scan(
+      text, [=](const detail::ClassWindow& window) { return detail::llama3_starts(window, max_digits); },
+      [=](const detail::ClassCursor& cursor, const char* p) { return detail::llama3_piece_end(cursor, p, max_digits); },
+      on_piece);
 }
 
 /// The same for kGpt2Pattern.
 template <class OnPiece>
 void scan_gpt2(std::string_view text, OnPiece&& on_piece) {
-  const detail::ClassCursor cursor(text);
-  const char *p = text.data(), *const end = cursor.end();
-  while (p < end) {
-    const char* const start = p;
-    if (const std::size_t contraction = detail::contraction_length(p, end, false)) {
-      p += contraction;
-    } else {
-      auto [kind, length] = cursor.at(p);
-      const char* next = p + length;
-      if (*p == ' ' && next < end) {
-        const auto following = cursor.at(next);
-        if (following.kind < CharClass::space) {
-          kind = following.kind;
-          next += following.length;
-        }
-      }
-      p = kind < CharClass::space ? cursor.skip(next, kind) : cursor.skip_space(p, false);
-    }
-    on_piece(std::string_view(start, static_cast<std::size_t>(p - start)));
-  }
+  detail::scan(text, detail::gpt2_starts, detail::gpt2_piece_end, on_piece);
 }
 
 }  // namespace ilme::text

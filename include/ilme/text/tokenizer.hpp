@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include <ilme/core/error.hpp>
+#include <ilme/core/huge_pages.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/core/parallel.hpp>
 #include <ilme/text/added_tokens.hpp>
@@ -333,9 +335,17 @@ class Tokenizer {
       return;
     }
     Loan scratch(*state_);
-    part.ids.reserve(part.text.size() / 3);
-    state_->model.pre_tokenizer.split(
-        part.text, [&](std::string_view piece) { state_->encoder.encode(piece, *scratch, part.ids); });
+    // Address space costs nothing, moving many ids does; there are never more of them than bytes.
+    const std::size_t bytes = part.text.size();
+    part.ids.reserve(bytes < kStretch ? bytes / 3 : std::min(bytes, bytes / 2 + (std::size_t{1} << 25)));
+    advise_huge_pages(part.ids.data(), part.ids.capacity() * sizeof(TokenId));
+    const PreTokenizer& pre_tokenizer = state_->model.pre_tokenizer;
+    if (pre_tokenizer.rewrites()) {
+      return pre_tokenizer.split(part.text,
+                                 [&](std::string_view piece) { state_->encoder.encode(piece, *scratch, part.ids); });
+    }
+    BpeEncoder::Batch batch(state_->encoder, *scratch, part.ids, part.text);
+    pre_tokenizer.split(part.text, [&](std::string_view piece) { batch.push(piece); });
   }
 
   std::shared_ptr<State> state_;
