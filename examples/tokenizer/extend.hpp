@@ -110,7 +110,7 @@ inline void add_extend_command(CLI::App& app) {
                                   [options] { extend(*options); });
   command->add_option("--base", o.base, "The tokenizer: a folder, a tokenizer.json or a tiktoken file")->required();
   command->add_option("--pattern", o.pattern,
-                      "How a tiktoken file splits: llama3, gpt2, qwen2 or a regular expression");
+                      "How a tiktoken file splits: llama3, gpt2, qwen2, o200k, az or a regular expression");
   add_corpus_options(*command, o.corpus);
   command->add_option("--add", o.extender.token_count, "New tokens")->required()->check(CLI::PositiveNumber);
   command->add_option("--output", o.output, "Folder for tokenizer.json and tokenizer_config.json")->required();

@@ -79,7 +79,8 @@ inline void add_train_command(CLI::App& app) {
   command->add_option("--output", o.output, "Folder for tokenizer.json and tokenizer_config.json")->required();
   command->add_option("--pattern", o.pattern,
                       "How text is split: llama3, gpt2, qwen2, o200k, az or a regular expression");
-  command->add_option("--normalizer", o.normalizer, "What happens to text first: none, nfc, nfd, nfkc or nfkd");
+  command->add_option("--normalizer", o.normalizer,
+                      "What happens to text first: none, nfc, nfd, nfkc, nfkd, az or az-lower");
   command->add_option("--special-tokens", o.special_tokens, "llama3, chatml, none or a list separated by commas");
   command->add_option("--min-frequency", o.trainer.min_frequency, "Pairs that are rarer do not merge");
   command->add_option("--min-word-count", o.trainer.min_word_count,

@@ -83,6 +83,9 @@ TEST_CASE("Any other pattern keeps matches and what lies between them") {
   CHECK(split(PreTokenizer::named("^a"), "a\na") == Pieces{"a", "\n", "a"});  // lines, as in Hugging Face's engine
   CHECK(split(PreTokenizer::named("\\s+"), "a\u180E b") == Pieces{"a\u180E", " ", "b"});
   CHECK(split(PreTokenizer::named("[^\\s\\p{L}]+"), "\u1C89!? x") == Pieces{"\u1C89", "!?", " x"});
+  CHECK(split(PreTokenizer::named("[^\\S\n]+"), "a\u180E \nb") == Pieces{"a\u180E", " ", "\nb"});
+  CHECK(split(PreTokenizer::named("[\\P{L}-]+"), "\u1C89!?\u1C8A") == Pieces{"\u1C89", "!?", "\u1C8A"});
+  CHECK(split(PreTokenizer::named("\\p{Latin}+"), "a\uA7DCəә") == Pieces{"a\uA7DCə", "ә"});  // new in Unicode 16
   CHECK(split(PreTokenizer::named("\\S+"), "a\xFF\xFE b") == Pieces{"a", "\xFF\xFE", " ", "b"});
   CHECK_THROWS_AS(PreTokenizer::named("(a"), InputError);
   CHECK_THROWS_AS(PreTokenizer::named(""), InputError);

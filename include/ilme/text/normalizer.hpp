@@ -11,6 +11,8 @@
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/text/aligned_text.hpp>
+#include <ilme/text/az_normalizer.hpp>
+#include <ilme/text/letter_in_words.hpp>
 #include <ilme/text/regex.hpp>
 #include <ilme/text/unicode.hpp>
 #include <ilme/text/unicode_normalization.hpp>
@@ -32,14 +34,17 @@ class Normalizer {
     return normalizer;
   }
 
-  /// `none`, `nfc`, `nfd`, `nfkc` or `nfkd`. Throws InputError on another name.
+  /// `none`, `nfc`, `nfd`, `nfkc`, `nfkd`, `az` (see AzNormalizerOptions) or `az-lower` (with lower case). Throws
+  /// InputError on another name.
   static Normalizer named(std::string_view name) {
     if (name == "none") return {};
+    if (name == "az") return from_json(az_normalizer_json(), "az");
+    if (name == "az-lower") return from_json(az_normalizer_json({.lowercase = true}), "az-lower");
     for (const auto& [own, type] :
          {std::pair<std::string_view, const char*>{"nfc", "NFC"}, {"nfd", "NFD"}, {"nfkc", "NFKC"}, {"nfkd", "NFKD"}}) {
       if (name == own) return from_json({{"type", type}}, std::string(name));
     }
-    throw InputError("normalizer \"", name, "\" is not known, expected none, nfc, nfd, nfkc or nfkd");
+    throw InputError("normalizer \"", name, "\" is not known, expected none, nfc, nfd, nfkc, nfkd, az or az-lower");
   }
 
   /// What from_json read; null for a normaliser without steps that came from nowhere.
@@ -74,14 +79,15 @@ class Normalizer {
  private:
   static constexpr std::size_t kDeepest = 100;  // Sequences within one another
 
-  enum class Kind { form, lowercase, strip, strip_accents, replace_string, replace_regex, prepend };
+  enum class Kind { form, lowercase, strip, strip_accents, replace_string, replace_regex, replace_in_words, prepend };
 
   struct Step {
     Kind kind;
     NormalizationForm form = NormalizationForm::nfc;
-    bool left = false, right = false;         // what strip strips
-    std::string pattern = {}, content = {};   // of replace_string; of all that bring something in
-    std::shared_ptr<const Regex> regex = {};  // of replace_regex
+    bool left = false, right = false;             // what strip strips
+    std::string pattern = {}, content = {};       // of replace_string; of all that bring something in
+    std::shared_ptr<const Regex> regex = {};      // of replace_regex
+    const detail::LetterInWords* rule = nullptr;  // of replace_in_words
 
     template <class Rewriter>
     void write(std::string_view text, Rewriter& out) const {
@@ -104,6 +110,11 @@ class Normalizer {
         case Kind::replace_regex: {
           std::size_t kept = 0;
           regex->each_match(text, [&](std::size_t begin, std::size_t end) { replace(text, kept, begin, end, out); });
+          return out.keep(text.substr(kept));
+        }
+        case Kind::replace_in_words: {
+          std::size_t kept = 0;
+          rule->each_match(text, [&](std::size_t begin, std::size_t end) { replace(text, kept, begin, end, out); });
           return out.keep(text.substr(kept));
         }
         case Kind::prepend:
@@ -210,7 +221,10 @@ class Normalizer {
       step.pattern = pattern.require<std::string>("String");
     }
     pattern.refuse_unknown();
-    if (step.kind == Kind::replace_regex || step.pattern.empty()) {  // nothing is found between all characters
+    if (step.kind == Kind::replace_regex) step.rule = detail::find_letter_in_words(step.pattern);
+    if (step.rule != nullptr) {
+      step.kind = Kind::replace_in_words;
+    } else if (step.kind == Kind::replace_regex || step.pattern.empty()) {  // nothing is found between all characters
       step.kind = Kind::replace_regex;
       try {
         step.regex = std::make_shared<const Regex>(step.pattern);

@@ -6,46 +6,62 @@
 #endif
 #include <pcre2.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <ilme/core/error.hpp>
+#include <ilme/text/regex_literals.hpp>
 #include <ilme/text/unicode.hpp>
 
 namespace ilme::text {
 
 namespace detail {
 
-/// A class in PCRE2's syntax, without the brackets.
-template <std::size_t Count>
-std::string class_body(const CodePointRange (&ranges)[Count]) {
+/// A class in PCRE2's syntax, without the brackets; `negated`: of all other code points.
+inline std::string class_body(std::span<const CodePointRange> ranges, bool negated) {
   std::string body;
-  char buffer[40];
-  for (const CodePointRange& range : ranges) {
-    std::snprintf(buffer, sizeof buffer, "\\x{%x}-\\x{%x}", static_cast<unsigned>(range.first),
-                  static_cast<unsigned>(range.last));
+  const auto add = [&](char32_t first, char32_t last) {
+    char buffer[40];
+    std::snprintf(buffer, sizeof buffer, "\\x{%x}-\\x{%x}", static_cast<unsigned>(first), static_cast<unsigned>(last));
     body += buffer;
+  };
+  char32_t rest = 0;  // the first code point behind the ranges so far
+  for (const CodePointRange& range : ranges) {
+    if (!negated) add(range.first, range.last);
+    if (negated && range.first > rest) add(rest, range.first - 1);
+    rest = range.last + 1;
   }
+  if (negated) add(rest, 0x10FFFF);
   return body;
 }
 
-/// Rewrites `\s`, `\p{L}` and `\p{N}` (and, outside brackets, their negations) as the ranges of our own tables:
+/// Rewrites `\s`, `\p{L}`, `\p{N}`, `\p{Latin}` and their negations as the ranges of our own tables:
 /// PCRE2 10.42 knows Unicode 14 and counts U+180E as a space. Everything else stays as it is.
 inline std::string with_own_classes(std::string_view pattern) {
   struct Escape {
-    std::string_view text;
-    std::string body;
-    bool negated;
+    std::string text, body, negated_body;
   };
-  static const std::string letters = class_body(kLetterRanges), numbers = class_body(kNumberRanges),
-                           spaces = class_body(kSpaceRanges);
-  static const Escape escapes[] = {{"\\p{L}", letters, false}, {"\\p{N}", numbers, false}, {"\\s", spaces, false},
-                                   {"\\P{L}", letters, true},  {"\\P{N}", numbers, true},  {"\\S", spaces, true}};
+  static const std::vector<Escape> escapes = [] {
+    std::vector<Escape> out;
+    const auto add = [&](const char* text, const char* negated_text, std::span<const CodePointRange> ranges) {
+      std::string body = class_body(ranges, false), rest = class_body(ranges, true);
+      out.push_back({text, body, rest});
+      out.push_back({negated_text, rest, body});
+    };
+    add("\\s", "\\S", kSpaceRanges);
+    add("\\p{L}", "\\P{L}", kLetterRanges);
+    add("\\p{N}", "\\P{N}", kNumberRanges);
+    add("\\p{Latin}", "\\P{Latin}", kLatinRanges);
+    return out;
+  }();
   std::string out;
   bool in_class = false;
   for (std::size_t i = 0; i < pattern.size();) {
@@ -54,8 +70,10 @@ inline std::string with_own_classes(std::string_view pattern) {
     for (const Escape& escape : escapes) {
       if (rest.starts_with(escape.text)) found = &escape;
     }
-    if (found != nullptr && !(in_class && found->negated)) {
-      out += in_class ? found->body : (found->negated ? "[^" : "[") + found->body + "]";
+    if (found != nullptr) {
+      // Of the two ways to write a class the one with fewer ranges is faster.
+      const bool shorter = in_class || found->body.size() <= found->negated_body.size();
+      out += in_class ? found->body : shorter ? "[" + found->body + "]" : "[^" + found->negated_body + "]";
       i += found->text.size();
     } else if (rest[0] == '\\' && rest.size() > 1) {
       out += rest.substr(0, 2);
@@ -85,7 +103,7 @@ inline std::string with_own_classes(std::string_view pattern) {
 class Regex {
  public:
   /// Throws InputError when the pattern does not compile.
-  explicit Regex(std::string pattern) : pattern_(std::move(pattern)) {
+  explicit Regex(std::string pattern) : pattern_(std::move(pattern)), needed_(detail::LiteralFinder(pattern_).find()) {
     const std::string translated = detail::with_own_classes(pattern_);
     int error = 0;
     PCRE2_SIZE offset = 0;
@@ -102,6 +120,7 @@ class Regex {
   /// backtracking than PCRE2 allows.
   template <class OnMatch>
   void each_match(std::string_view text, OnMatch&& on_match) const {
+    if (!may_match(text)) return;
     each_stretch(text, [&](std::string_view stretch, bool valid) {
       if (!valid) return;
       const auto offset = static_cast<std::size_t>(stretch.data() - text.data());
@@ -131,6 +150,13 @@ class Regex {
     PCRE2_UCHAR text[200] = {};
     pcre2_get_error_message(error, text, sizeof text);
     return reinterpret_cast<const char*>(text);
+  }
+
+  /// False when `text` lacks what every match needs; far faster than to match.
+  bool may_match(std::string_view text) const {
+    return needed_.empty() || std::any_of(needed_.begin(), needed_.end(), [&](const std::string& literal) {
+             return text.find(literal) != std::string_view::npos;
+           });
   }
 
   /// Calls `visit(stretch, valid)` for the runs of well-formed characters and those of ill-formed bytes.
@@ -174,6 +200,7 @@ class Regex {
   }
 
   std::string pattern_;
+  std::vector<std::string> needed_;  // see detail::LiteralFinder
   std::shared_ptr<pcre2_code> code_;
 };
 

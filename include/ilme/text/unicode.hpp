@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -114,12 +113,21 @@ inline const CharClassTable& char_classes() {
   return table;
 }
 
-/// `\w` of Hugging Face's `single_word` flag: letters, marks, digits, connectors and joiners.
-inline bool is_word_character(char32_t c) {
-  const auto* const range = std::partition_point(std::begin(detail::kWordRanges), std::end(detail::kWordRanges),
-                                                 [&](const auto& candidate) { return candidate.last < c; });
-  return range != std::end(detail::kWordRanges) && range->first <= c;
+namespace detail {
+
+inline bool is_in(std::span<const CodePointRange> ranges, char32_t c) {
+  const auto range = std::partition_point(ranges.begin(), ranges.end(),
+                                          [&](const CodePointRange& candidate) { return candidate.last < c; });
+  return range != ranges.end() && range->first <= c;
 }
+
+}  // namespace detail
+
+/// `\w` of Hugging Face's `single_word` flag: letters, marks, digits, connectors and joiners.
+inline bool is_word_character(char32_t c) { return detail::is_in(detail::kWordRanges, c); }
+
+/// \p{Latin}: letters, and a few numerals.
+inline bool is_latin(char32_t c) { return detail::is_in(detail::kLatinRanges, c); }
 
 /// The last character of `text`, which is not empty; what `decode_utf8` would give for it.
 inline DecodedCharacter last_character(std::string_view text) {
