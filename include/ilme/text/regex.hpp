@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,99 +17,30 @@
 #include <vector>
 
 #include <ilme/core/error.hpp>
+#include <ilme/text/oniguruma.hpp>
 #include <ilme/text/regex_literals.hpp>
 #include <ilme/text/unicode.hpp>
 
 namespace ilme::text {
 
-namespace detail {
-
-/// A class in PCRE2's syntax, without the brackets; `negated`: of all other code points.
-inline std::string class_body(std::span<const CodePointRange> ranges, bool negated) {
-  std::string body;
-  const auto add = [&](char32_t first, char32_t last) {
-    char buffer[40];
-    std::snprintf(buffer, sizeof buffer, "\\x{%x}-\\x{%x}", static_cast<unsigned>(first), static_cast<unsigned>(last));
-    body += buffer;
-  };
-  char32_t rest = 0;  // the first code point behind the ranges so far
-  for (const CodePointRange& range : ranges) {
-    if (!negated) add(range.first, range.last);
-    if (negated && range.first > rest) add(rest, range.first - 1);
-    rest = range.last + 1;
-  }
-  if (negated) add(rest, 0x10FFFF);
-  return body;
-}
-
-/// Rewrites `\s`, `\p{L}`, `\p{N}`, `\p{Latin}` and their negations as the ranges of our own tables:
-/// PCRE2 10.42 knows Unicode 14 and counts U+180E as a space. Everything else stays as it is.
-inline std::string with_own_classes(std::string_view pattern) {
-  struct Escape {
-    std::string text, body, negated_body;
-  };
-  static const std::vector<Escape> escapes = [] {
-    std::vector<Escape> out;
-    const auto add = [&](const char* text, const char* negated_text, std::span<const CodePointRange> ranges) {
-      std::string body = class_body(ranges, false), rest = class_body(ranges, true);
-      out.push_back({text, body, rest});
-      out.push_back({negated_text, rest, body});
-    };
-    add("\\s", "\\S", kSpaceRanges);
-    add("\\p{L}", "\\P{L}", kLetterRanges);
-    add("\\p{N}", "\\P{N}", kNumberRanges);
-    add("\\p{Latin}", "\\P{Latin}", kLatinRanges);
-    return out;
-  }();
-  std::string out;
-  bool in_class = false;
-  for (std::size_t i = 0; i < pattern.size();) {
-    const std::string_view rest = pattern.substr(i);
-    const Escape* found = nullptr;
-    for (const Escape& escape : escapes) {
-      if (rest.starts_with(escape.text)) found = &escape;
-    }
-    if (found != nullptr) {
-      // Of the two ways to write a class the one with fewer ranges is faster.
-      const bool shorter = in_class || found->body.size() <= found->negated_body.size();
-      out += in_class ? found->body : shorter ? "[" + found->body + "]" : "[^" + found->negated_body + "]";
-      i += found->text.size();
-    } else if (rest[0] == '\\' && rest.size() > 1) {
-      out += rest.substr(0, 2);
-      i += 2;
-    } else {
-      if (rest[0] == '[' && !in_class) {
-        in_class = true;
-        // A bracket right after the opening one is a member.
-        std::size_t head = rest.starts_with("[^") ? 2 : 1;
-        if (rest.substr(head).starts_with("]")) ++head;
-        out += rest.substr(0, head);
-        i += head;
-        continue;
-      }
-      if (rest[0] == ']') in_class = false;
-      out += rest[0];
-      ++i;
-    }
-  }
-  return out;
-}
-
-}  // namespace detail
-
-/// A compiled pattern; immutable, used by several threads at once. `^` and `$` match at lines, as in Oniguruma's Ruby
-/// syntax that Hugging Face uses.
+/// A compiled pattern in Oniguruma's Ruby syntax, as Hugging Face takes it; immutable, used by several threads at once.
 class Regex {
  public:
-  /// Throws InputError when the pattern does not compile.
+  /// Throws InputError when the pattern does not compile, or has what PCRE2 cannot do alike.
   explicit Regex(std::string pattern) : pattern_(std::move(pattern)), needed_(detail::LiteralFinder(pattern_).find()) {
-    const std::string translated = detail::with_own_classes(pattern_);
+    const std::string translated = detail::OnigurumaTranslator(pattern_).translate();
+    const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
+        pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
+    pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+    // PCRE2 10.42 takes the character of a lookahead for one that the match must hold once more further on.
+    const std::uint32_t safe = pattern_.find("(?=") == std::string::npos ? 0 : PCRE2_NO_START_OPTIMIZE;
     int error = 0;
     PCRE2_SIZE offset = 0;
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, nullptr),
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | safe, &error, &offset,
+                              context.get()),
                 [](pcre2_code* code) { pcre2_code_free(code); });
-    if (!code_) throw InputError("pattern \"", pattern_, "\" is not a regular expression: ", message(error));
+    if (!code_) throw InputError("pattern \"", pattern_, "\" is not supported: ", message(error));
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it matching is only slower
   }
 

@@ -1,0 +1,163 @@
+/// Sets of characters by their properties, as Hugging Face's regex engine (Oniguruma, Unicode 16) has them.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdio>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ilme/text/category_tables.hpp>
+#include <ilme/text/unicode_tables.hpp>
+
+namespace ilme::text::detail {
+
+/// A set of code points: ranges in order that do not touch.
+class CodeSet {
+ public:
+  CodeSet() = default;
+  template <std::size_t Count>
+  explicit CodeSet(const CodePointRange (&ranges)[Count]) : ranges_(std::begin(ranges), std::end(ranges)) {}
+  explicit CodeSet(std::vector<CodePointRange> ranges) : ranges_(std::move(ranges)) { tidy(); }
+
+  void add(char32_t first, char32_t last) { ranges_.push_back({first, last}), tidy(); }
+  void add(const CodeSet& other) {
+    ranges_.insert(ranges_.end(), other.ranges_.begin(), other.ranges_.end());
+    tidy();
+  }
+  CodeSet complement() const {
+    CodeSet out;
+    char32_t next = 0;
+    for (const CodePointRange& range : ranges_) {
+      if (range.first > next) out.ranges_.push_back({next, range.first - 1});
+      next = range.last + 1;
+    }
+    if (next <= 0x10FFFF) out.ranges_.push_back({next, 0x10FFFF});
+    return out;
+  }
+  CodeSet intersection(const CodeSet& other) const {
+    CodeSet either = complement();
+    either.add(other.complement());
+    return either.complement();
+  }
+  bool empty() const noexcept { return ranges_.empty(); }
+
+  /// A class of PCRE2's.
+  std::string pattern(bool negated) const {
+    if (empty()) return negated ? "(?s:.)" : "(?!)";
+    std::string out = negated ? "[^" : "[";
+    char buffer[40];
+    for (const CodePointRange& range : ranges_) {  // a surrogate is no end of a range for PCRE2
+      const char32_t first = range.first >= 0xD800 && range.first < 0xE000 ? 0xE000 : range.first;
+      const char32_t last = range.last >= 0xD800 && range.last < 0xE000 ? 0xD7FF : range.last;
+      if (first > last) continue;
+      std::snprintf(buffer, sizeof buffer, "\\x{%x}-\\x{%x}", static_cast<unsigned>(first),
+                    static_cast<unsigned>(last));
+      out += buffer;
+    }
+    if (out.back() == '[' || out.back() == '^') return negated ? "(?s:.)" : "(?!)";
+    return out + "]";
+  }
+
+ private:
+  void tidy() {
+    std::sort(ranges_.begin(), ranges_.end(),
+              [](const CodePointRange& a, const CodePointRange& b) { return a.first < b.first; });
+    std::vector<CodePointRange> joined;
+    for (const CodePointRange& range : ranges_) {
+      if (!joined.empty() && range.first <= joined.back().last + 1) {
+        joined.back().last = std::max(joined.back().last, range.last);
+      } else {
+        joined.push_back(range);
+      }
+    }
+    ranges_ = std::move(joined);
+  }
+
+  std::vector<CodePointRange> ranges_;
+};
+
+/// The characters of a general category by its short name in lower case ("l", "lu"); nothing for another name.
+inline std::optional<CodeSet> category_set(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"lu", "ll", "lt", "lm", "lo", "mn", "mc", "me", "nd", "nl",
+                                                "no", "pc", "pd", "ps", "pe", "pi", "pf", "po", "sm", "sc",
+                                                "sk", "so", "zs", "zl", "zp", "cc", "cf", "cs", "co", "cn"};
+  if (name.empty() || name.size() > 2) return std::nullopt;
+  std::vector<CodePointRange> ranges;
+  for (std::size_t i = 0; i < std::size(kCategoryRuns); ++i) {
+    if (!kNames[static_cast<std::size_t>(kCategoryRuns[i].category)].starts_with(name)) continue;
+    const bool last = i + 1 == std::size(kCategoryRuns);
+    ranges.push_back({kCategoryRuns[i].first, last ? 0x10FFFF : kCategoryRuns[i + 1].first - 1});
+  }
+  if (ranges.empty()) return std::nullopt;
+  return CodeSet(std::move(ranges));
+}
+
+/// `[[:word:]]`, and `\w` in brackets: that of the single_word flag without its joiners.
+inline CodeSet posix_word_set() {
+  CodeSet joiners;
+  joiners.add(0x200C, 0x200D);
+  return CodeSet(kWordRanges).intersection(joiners.complement());
+}
+/// `\w` outside brackets, which has some signs of Latin-1 too.
+inline CodeSet word_set() {
+  CodeSet set = posix_word_set();
+  set.add(0xB2, 0xB3);
+  set.add(0xB9, 0xB9);
+  set.add(0xBC, 0xBE);
+  return set;
+}
+inline CodeSet hex_digit_set() {
+  CodeSet set;
+  set.add('0', '9');
+  set.add('A', 'F');
+  set.add('a', 'f');
+  return set;
+}
+
+/// A property or, with `posix`, a POSIX class by its name, in any case, with or without its spaces, hyphens and
+/// underscores; nothing for another name.
+inline std::optional<CodeSet> property_set(std::string_view given, bool posix) {
+  std::string name;
+  for (const char c : given) {
+    if (c != ' ' && c != '-' && c != '_') name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  if (auto set = category_set(name)) return set;
+  const auto both = [](std::string_view a, std::string_view b) {
+    CodeSet set = *category_set(a);
+    set.add(*category_set(b));
+    return set;
+  };
+  if (name == "any") return CodeSet().complement();
+  if (name == "digit") return category_set("nd");
+  if (name == "space") return CodeSet(kSpaceRanges);
+  if (name == "word") return posix_word_set();
+  if (name == "xdigit") return hex_digit_set();
+  if (name == "punct") return posix ? both("p", "s") : *category_set("p");
+  if (name == "cntrl") return category_set("cc");
+  if (name == "blank") {
+    CodeSet set = *category_set("zs");
+    set.add('\t', '\t');
+    return set;
+  }
+  static constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
+      {"letter", "l"},           {"mark", "m"},          {"number", "n"}, {"punctuation", "p"},
+      {"symbol", "s"},           {"separator", "z"},     {"other", "c"},  {"uppercaseletter", "lu"},
+      {"lowercaseletter", "ll"}, {"decimalnumber", "nd"}};
+  for (const auto& [own, category] : kLongNames) {
+    if (name == own) return category_set(category);
+  }
+  CodeSet script;
+  for (const ScriptRange& range : kScriptRanges) {
+    if (name == range.script) script.add(range.first, range.last);
+  }
+  if (script.empty()) return std::nullopt;
+  return script;
+}
+
+}  // namespace ilme::text::detail
