@@ -47,10 +47,9 @@ class CodeSet {
   }
   bool empty() const noexcept { return ranges_.empty(); }
 
-  /// A class of PCRE2's.
-  std::string pattern(bool negated) const {
-    if (empty()) return negated ? "(?s:.)" : "(?!)";
-    std::string out = negated ? "[^" : "[";
+  /// The inside of a class of PCRE2's.
+  std::string items() const {
+    std::string out;
     char buffer[40];
     for (const CodePointRange& range : ranges_) {  // a surrogate is no end of a range for PCRE2
       const char32_t first = range.first >= 0xD800 && range.first < 0xE000 ? 0xE000 : range.first;
@@ -60,8 +59,7 @@ class CodeSet {
                     static_cast<unsigned>(last));
       out += buffer;
     }
-    if (out.back() == '[' || out.back() == '^') return negated ? "(?s:.)" : "(?!)";
-    return out + "]";
+    return out;
   }
 
  private:
@@ -120,44 +118,55 @@ inline CodeSet hex_digit_set() {
   return set;
 }
 
+/// A set, and the properties of PCRE2's that make up nearly all of it ("" when it is small).
+struct NamedSet {
+  CodeSet set;
+  std::string native;
+};
+
+inline constexpr const char* kNativeWord = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}";
+
 /// A property or, with `posix`, a POSIX class by its name, in any case, with or without its spaces, hyphens and
 /// underscores; nothing for another name.
-inline std::optional<CodeSet> property_set(std::string_view given, bool posix) {
+inline std::optional<NamedSet> property_set(std::string_view given, bool posix) {
   std::string name;
   for (const char c : given) {
     if (c != ' ' && c != '-' && c != '_') name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
-  if (auto set = category_set(name)) return set;
-  const auto both = [](std::string_view a, std::string_view b) {
-    CodeSet set = *category_set(a);
-    set.add(*category_set(b));
-    return set;
-  };
-  if (name == "any") return CodeSet().complement();
-  if (name == "digit") return category_set("nd");
-  if (name == "space") return CodeSet(kSpaceRanges);
-  if (name == "word") return posix_word_set();
-  if (name == "xdigit") return hex_digit_set();
-  if (name == "punct") return posix ? both("p", "s") : *category_set("p");
-  if (name == "cntrl") return category_set("cc");
-  if (name == "blank") {
-    CodeSet set = *category_set("zs");
-    set.add('\t', '\t');
-    return set;
-  }
   static constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
-      {"letter", "l"},           {"mark", "m"},          {"number", "n"}, {"punctuation", "p"},
-      {"symbol", "s"},           {"separator", "z"},     {"other", "c"},  {"uppercaseletter", "lu"},
-      {"lowercaseletter", "ll"}, {"decimalnumber", "nd"}};
+      {"letter", "l"},           {"mark", "m"},           {"number", "n"}, {"punctuation", "p"},
+      {"symbol", "s"},           {"separator", "z"},      {"other", "c"},  {"uppercaseletter", "lu"},
+      {"lowercaseletter", "ll"}, {"decimalnumber", "nd"}, {"digit", "nd"}, {"cntrl", "cc"}};
   for (const auto& [own, category] : kLongNames) {
-    if (name == own) return category_set(category);
+    if (name == own) name = category;
+  }
+  if (auto set = category_set(name)) {
+    name[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(name[0])));
+    return NamedSet{*std::move(set), "\\p{" + name + "}"};
+  }
+  if (name == "any") return NamedSet{CodeSet().complement(), ""};
+  if (name == "space") return NamedSet{CodeSet(kSpaceRanges), ""};
+  if (name == "word") return NamedSet{posix_word_set(), kNativeWord};
+  if (name == "xdigit") return NamedSet{hex_digit_set(), ""};
+  if (name == "punct") {
+    NamedSet out{*category_set("p"), "\\p{P}"};
+    if (posix) {
+      out.set.add(*category_set("s"));
+      out.native += "\\p{S}";
+    }
+    return out;
+  }
+  if (name == "blank") {
+    NamedSet out{*category_set("zs"), ""};
+    out.set.add('\t', '\t');
+    return out;
   }
   CodeSet script;
   for (const ScriptRange& range : kScriptRanges) {
     if (name == range.script) script.add(range.first, range.last);
   }
   if (script.empty()) return std::nullopt;
-  return script;
+  return NamedSet{std::move(script), ""};
 }
 
 }  // namespace ilme::text::detail

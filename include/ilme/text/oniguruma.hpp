@@ -14,6 +14,7 @@
 #include <ilme/core/error.hpp>
 #include <ilme/text/aligned_text.hpp>
 #include <ilme/text/code_set.hpp>
+#include <ilme/text/pcre2_set.hpp>
 #include <ilme/text/unicode.hpp>
 
 namespace ilme::text::detail {
@@ -83,8 +84,8 @@ class OnigurumaTranslator {
     if (c == '(') return group(depth);
     if (c == '[') {
       ++at_;
-      const auto [set, negated] = bracket(depth);
-      return put(set.pattern(negated));
+      const Bracket found = bracket(depth);
+      return put(class_of(found.plain ? found.items : found.set.items(), found.negated));
     }
     if (c == '\\') return escape();
     if (c == '.' || c == '^' || c == '$') return ++at_, put(std::string(1, c));
@@ -97,9 +98,14 @@ class OnigurumaTranslator {
     out_ += text;
     return true;
   }
+  static std::string class_of(const std::string& items, bool negated) {
+    if (items.empty()) return negated ? "(?s:.)" : "(?!)";
+    return (negated ? "[^" : "[") + items + "]";
+  }
   /// A class outside brackets is the same in any case.
-  bool put_set(const CodeSet& set, bool negated) {
-    return put(options_.ignore_case ? "(?-i:" + set.pattern(negated) + ")" : set.pattern(negated));
+  bool put_set(const NamedSet& named, bool negated) {
+    const std::string text = class_of(class_items(named.set, named.native), negated);
+    return put(options_.ignore_case ? "(?-i:" + text + ")" : text);
   }
 
   bool literal(char32_t code) {
@@ -252,25 +258,25 @@ class OnigurumaTranslator {
   }
 
   /// The class that an escape stands for inside and outside brackets; `at_` is after the backslash.
-  std::optional<std::pair<CodeSet, bool>> escaped_class(bool in_brackets) {
+  std::optional<std::pair<NamedSet, bool>> escaped_class(bool in_brackets) {
     const char c = in_[at_];
-    const auto found = [&](CodeSet set, bool negated) {
+    const auto found = [&](CodeSet set, const char* native, bool negated) {
       ++at_;
-      return std::pair(std::move(set), negated);
+      return std::pair(NamedSet{std::move(set), native}, negated);
     };
     switch (c) {
       case 'd':
       case 'D':
-        return found(*category_set("nd"), c == 'D');
+        return found(*category_set("nd"), "\\p{Nd}", c == 'D');
       case 's':
       case 'S':
-        return found(CodeSet(kSpaceRanges), c == 'S');
+        return found(CodeSet(kSpaceRanges), "", c == 'S');
       case 'w':
       case 'W':
-        return found(in_brackets ? posix_word_set() : word_set(), c == 'W');
+        return found(in_brackets ? posix_word_set() : word_set(), kNativeWord, c == 'W');
       case 'h':
       case 'H':
-        return found(hex_digit_set(), c == 'H');
+        return found(hex_digit_set(), "", c == 'H');
       default:
         break;
     }
@@ -350,8 +356,8 @@ class OnigurumaTranslator {
       case 'b':
       case 'B': {
         ++at_;
-        const std::string word = word_set().pattern(false), before = "(?<=" + word + ")", after = "(?=" + word + ")",
-                          not_before = "(?<!" + word + ")", not_after = "(?!" + word + ")";
+        const std::string word = class_of(class_items(word_set(), kNativeWord), false), before = "(?<=" + word + ")",
+                          after = "(?=" + word + ")", not_before = "(?<!" + word + ")", not_after = "(?!" + word + ")";
         return put("(?-i:" + before + (c == 'b' ? not_after : after) + "|" + not_before +
                    (c == 'b' ? after : not_after) + ")");
       }
@@ -394,58 +400,64 @@ class OnigurumaTranslator {
     return literal(escaped_character());
   }
 
-  /// The rest of a bracket class, after its [.
-  std::pair<CodeSet, bool> bracket(std::size_t depth) {
-    if (depth > kDeepest) refuse("classes too deep");
-    const bool negated = take("^");
+  struct Bracket {
     CodeSet set;
+    bool negated = false;
+    bool plain = true;  // a list of characters, ranges and classes: `items` then says the same as `set`
+    std::string items;
+  };
+
+  /// The rest of a bracket class, after its [.
+  Bracket bracket(std::size_t depth) {
+    if (depth > kDeepest) refuse("classes too deep");
+    Bracket out;
+    out.negated = take("^");
     std::optional<CodeSet> left;  // of &&
-    bool first = true;
-    for (;; first = false) {
+    // Without regard to case PCRE2 takes a property for more than its characters in both cases.
+    const auto add = [&](const NamedSet& named, bool negated) {
+      if (negated && options_.ignore_case) refuse("a negated class within a class without regard to case");
+      const CodeSet set = negated ? named.set.complement() : named.set;
+      out.set.add(set);
+      out.items += negated || options_.ignore_case ? set.items() : class_items(set, named.native);
+    };
+    for (bool first = true;; first = false) {
       if (at_end()) refuse("a class without an end");
       if (in_[at_] == ']' && !first) break;
       if (take("&&")) {
-        left = left ? left->intersection(set) : set;
-        set = CodeSet();
-        continue;
-      }
-      if (take("[:")) {
+        left = left ? left->intersection(out.set) : out.set;
+        out.set = CodeSet();
+        out.plain = false;
+      } else if (take("[:")) {
         const bool inverse = take("^");
         const std::size_t end = in_.find(":]", at_);
         const std::string_view posix = in_.substr(at_, end == std::string_view::npos ? 0 : end - at_);
         const auto found = posix.size() > 2 ? property_set(posix, true) : std::nullopt;
         if (!found) refuse("the class [:" + std::string(posix) + ":]");
         at_ = end + 2;
-        set.add(inverse ? found->complement() : *found);
-        continue;
-      }
-      if (take("[")) {
-        const auto [inner, inverse] = bracket(depth + 1);
-        if (inverse && options_.ignore_case) refuse("a negated class within a class without regard to case");
-        set.add(inverse ? inner.complement() : inner);
-        continue;
-      }
-      if (in_[at_] == '\\') {
+        add(*found, inverse);
+      } else if (take("[")) {
+        const Bracket inner = bracket(depth + 1);
+        add({inner.set, ""}, inner.negated);
+      } else if (in_[at_] == '\\') {
         ++at_;
         if (at_end()) refuse("it ends with a backslash");
         if (const auto found = escaped_class(true)) {
-          if (found->second && options_.ignore_case) refuse("a negated class within a class without regard to case");
-          set.add(found->second ? found->first.complement() : found->first);
+          add(found->first, found->second);
           if (in_.substr(at_).starts_with("-") && !in_.substr(at_).starts_with("-]")) refuse("a range from a class");
-          continue;
+        } else {
+          add_range(out, in_[at_] == 'b' ? (++at_, char32_t{8}) : escaped_character());
         }
-        add_range(set, in_[at_] == 'b' ? (++at_, char32_t{8}) : escaped_character());
-        continue;
+      } else {
+        add_range(out, next_character());
       }
-      add_range(set, next_character());
     }
     ++at_;
-    if (left) set = left->intersection(set);
-    return {std::move(set), negated};
+    if (left) out.set = left->intersection(out.set);
+    return out;
   }
 
   /// The character `from`, or the range that it opens.
-  void add_range(CodeSet& set, char32_t from) {
+  void add_range(Bracket& out, char32_t from) {
     char32_t to = from;
     const std::string_view rest = in_.substr(at_);
     if (rest.starts_with("-") && !rest.starts_with("-]") && rest.size() > 1) {
@@ -460,7 +472,10 @@ class OnigurumaTranslator {
     }
     if (to < from) refuse("a range that ends before it starts");
     if (options_.ignore_case && from == to && from > 0x7F) check_single(from);
-    set.add(from, to);
+    CodeSet range;
+    range.add(from, to);
+    out.items += range.items();
+    out.set.add(range);
   }
   void check_single(char32_t code) {
     const std::u32string before = std::exchange(literals_, {});
