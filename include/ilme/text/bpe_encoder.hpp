@@ -295,7 +295,8 @@ class BpeEncoder {
       throw InputError("a stretch of ", piece.size(), " bytes without a place to split, expected less than 4 GiB");
     }
     const auto count = static_cast<std::uint32_t>(piece.size());
-    auto& [short_words, long_words, ids, ranks, previous, next] = scratch;
+    std::vector<TokenId>& ids = scratch.ids;
+    std::vector<std::uint32_t>&ranks = scratch.ranks, &previous = scratch.previous, &next = scratch.next;
     ids.resize(count);
     ranks.assign(count, MergeTable::kNoRank);
     previous.resize(count);

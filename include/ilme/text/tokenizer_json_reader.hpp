@@ -295,7 +295,8 @@ class TokenizerFileInterpreter {
   void read_merges() {
     model_.merges.reserve(file_.merges.size());
     std::string joined;
-    for (const auto& [left, right] : file_.merges) {
+    for (const auto& merge : file_.merges) {
+      const std::string &left = merge.first, &right = merge.second;
       const auto id_of = [&](const std::string& name) {
         if (const auto found = ids_.find(name); found != ids_.end()) return found->second;
         throw InputError(where_, ": merge ", model_.merges.size(), " (\"", left, "\" \"", right, "\"): token \"", name,
