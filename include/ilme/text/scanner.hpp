@@ -137,19 +137,28 @@ inline const char* gpt2_piece_end(const ClassCursor& cursor, const char* p) {
 /// The first and the last bit of each run: where `\s+(?!\S)|\s+` starts in a run of spaces.
 inline std::uint64_t run_edges(std::uint64_t bits) { return bits & (~(bits << 1) | ~(bits >> 1)); }
 
-/// Where pieces of kLlama3Pattern start in a window that begins with a piece. Bit i depends on bytes up to i + 1.
-inline std::uint64_t llama3_starts(const ClassWindow& w, int max_digits) {
-  const std::uint64_t behind_space = w.spaces << 1;
-  // One that is not behind a space opens a piece, and a letter behind it belongs to that piece.
-  const std::uint64_t opening_others = w.others & ~(w.others << 1) & ~behind_space;
-  std::uint64_t starts = run_edges(w.spaces) | opening_others;
-  starts |= w.newlines & ~(w.newlines << 1) & ~(w.others << 1);
-  starts |= w.letters & ~(w.letters << 1) & ~behind_space & ~(opening_others << 1);
-  if (max_digits == 1) return starts | w.digits;
-  const std::uint64_t behind_three = w.digits & w.digits << 1 & w.digits << 2 & w.digits << 3;
-  for (std::uint64_t group = w.digits & ~(w.digits << 1); group != 0; group = group << 3 & behind_three)
-    starts |= group;
+/// The others that open a piece: those that are not behind a space. A letter behind one belongs to its piece.
+inline std::uint64_t opening_others(const ClassWindow& w) { return w.others & ~(w.others << 1) & ~(w.spaces << 1); }
+
+/// Every `size`th digit of each run, from its first.
+inline std::uint64_t digit_groups(std::uint64_t digits, int size) {
+  std::uint64_t behind = digits, starts = 0;
+  for (int i = 1; i <= size; ++i) behind &= digits << i;
+  for (std::uint64_t group = digits & ~(digits << 1); group != 0; group = group << size & behind) starts |= group;
   return starts;
+}
+
+/// Where pieces start, but for those that start with digits, by all patterns that are like Llama 3's: bit i depends on
+/// bytes up to i + 1 of a window that begins with a piece.
+inline std::uint64_t word_starts(const ClassWindow& w) {
+  const std::uint64_t opening = opening_others(w);
+  return run_edges(w.spaces) | opening | (w.newlines & ~(w.newlines << 1) & ~(w.others << 1)) |
+         (w.letters & ~(w.letters << 1) & ~(w.spaces << 1) & ~(opening << 1));
+}
+
+/// Where pieces of kLlama3Pattern start in a window; `max_digits` 1: of kQwen2Pattern.
+inline std::uint64_t llama3_starts(const ClassWindow& w, int max_digits) {
+  return word_starts(w) | (max_digits == 1 ? w.digits : digit_groups(w.digits, max_digits));
 }
 
 /// The same for kGpt2Pattern.
@@ -159,17 +168,17 @@ inline std::uint64_t gpt2_starts(const ClassWindow& w) {
          ((run_starts(w.letters) | run_starts(w.digits) | run_starts(w.others)) & ~(w.spaces << 1));
 }
 
-/// Cuts `text` into pieces: by windows where `starts(window)` can tell, else one piece by `piece_end(cursor, p)`.
-template <class Starts, class PieceEnd, class OnPiece>
-void scan(std::string_view text, Starts&& starts, PieceEnd&& piece_end, OnPiece&& on_piece) {
-  const ClassCursor cursor(text);
-  const char *p = text.data(), *const end = cursor.end();
+/// Cuts `text` into pieces: by windows, `classify(p, end)`, where `starts(window)` can tell, else one by one, by
+/// `piece_end(p)`.
+template <class Classify, class Starts, class PieceEnd, class OnPiece>
+void scan(std::string_view text, Classify&& classify, Starts&& starts, PieceEnd&& piece_end, OnPiece&& on_piece) {
+  const char *p = text.data(), *const end = p + text.size();
   const auto emit_to = [&](const char* next) {
     on_piece(std::string_view(p, static_cast<std::size_t>(next - p)));
     p = next;
   };
   while (end - p >= ClassWindow::kBytes) {
-    const ClassWindow window = classify_window(p, end);
+    const auto window = classify(p, end);
     const char* const base = p;
     // A start depends on the byte behind it, and the first is where we are.
     const int known = window.known();
@@ -180,10 +189,10 @@ void scan(std::string_view text, Starts&& starts, PieceEnd&& piece_end, OnPiece&
       if (known > ClassWindow::kBytes - 4 && p > base) continue;
     }
     do {
-      emit_to(piece_end(cursor, p));
+      emit_to(piece_end(p));
     } while (p < base + known);
   }
-  while (p < end) emit_to(piece_end(cursor, p));
+  while (p < end) emit_to(piece_end(p));
 }
 
 }  // namespace detail
@@ -192,16 +201,20 @@ void scan(std::string_view text, Starts&& starts, PieceEnd&& piece_end, OnPiece&
 /// `max_digits` 1 gives kQwen2Pattern.
 template <class OnPiece>
 void scan_llama3(std::string_view text, int max_digits, OnPiece&& on_piece) {
+  const detail::ClassCursor cursor(text);
   detail::scan(
-      text, [=](const detail::ClassWindow& window) { return detail::llama3_starts(window, max_digits); },
-      [=](const detail::ClassCursor& cursor, const char* p) { return detail::llama3_piece_end(cursor, p, max_digits); },
-      on_piece);
+      text, detail::classify_window,
+      [=](const detail::ClassWindow& window) { return detail::llama3_starts(window, max_digits); },
+      [=](const char* p) { return detail::llama3_piece_end(cursor, p, max_digits); }, on_piece);
 }
 
 /// The same for kGpt2Pattern.
 template <class OnPiece>
 void scan_gpt2(std::string_view text, OnPiece&& on_piece) {
-  detail::scan(text, detail::gpt2_starts, detail::gpt2_piece_end, on_piece);
+  const detail::ClassCursor cursor(text);
+  detail::scan(
+      text, detail::classify_window, detail::gpt2_starts,
+      [=](const char* p) { return detail::gpt2_piece_end(cursor, p); }, on_piece);
 }
 
 }  // namespace ilme::text

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include <ilme/text/letter_case.hpp>
@@ -78,36 +79,59 @@ inline const char* az_number_end(const CaseCursor& cursor, const char* p) {
   return suffix_end > p + 1 ? suffix_end : p;
 }
 
+/// Signs that may lead a number.
+inline constexpr std::string_view kAzNumberLeads = " .,:/-";
+
+/// The end of the piece of kAzPattern at `p`.
+inline const char* az_piece_end(const CaseCursor& cursor, const ClassCursor& spaces, const char* p) {
+  const char* const end = cursor.end();
+  const auto first = cursor.at(p);
+  const char* const next = p + first.length;
+  // A mark may lead a word or begin it: the match is the same.
+  const bool leads = is_any(first.kind, CaseClass::other | CaseClass::space);
+  const char* const word = leads ? next : p;
+  if (const char* const part_end = az_part_end(cursor, word); part_end > word) return az_word_end(cursor, part_end);
+  if (first.kind == CaseClass::number) return az_number_end(cursor, p);
+  if (cursor.at(next).kind == CaseClass::number && kAzNumberLeads.find(*p) != std::string_view::npos) {
+    return az_number_end(cursor, next);
+  }
+  if (is_any(first.kind, kSign) || (*p == ' ' && is_any(cursor.at(next).kind, kSign))) {
+    p = cursor.skip(next, kSign);
+    while (p < end && (*p == '\r' || *p == '\n')) ++p;
+    return p;
+  }
+  return spaces.skip_space(p, true);
+}
+
+struct AzWindow : CaseWindow {
+  std::uint64_t number_leads = 0;  // those of `others` that may lead a number
+};
+
+/// The 64 bytes at `p` for `az_starts`. A hyphen behind a letter or digit, which may go on with it, is unknown.
+inline AzWindow classify_for_az(const char* p, const char* end) {
+  AzWindow window{classify_case_window(p, end)};
+  window.others &= ~(bytes_between(p, '-', '-') & (window.letters | window.digits) << 1);
+  window.number_leads = window.others & (bytes_between(p, ',', '/') | bytes_between(p, ':', ':'));
+  return window;
+}
+
+/// Where pieces of kAzPattern start in a window.
+inline std::uint64_t az_starts(const AzWindow& w) {
+  const std::uint64_t led = (w.spaces | (opening_others(w) & w.number_leads)) << 1;
+  const std::uint64_t numbers = digit_groups(w.digits, 4) & ~(led & ~(w.digits << 1));
+  return word_starts(w) | (w.capitals & (w.letters & ~w.capitals) << 1) | numbers;
+}
+
 }  // namespace detail
 
 /// Calls `on_piece(string_view)` for each match of kAzPattern in order; the pieces together are `text`.
 template <class OnPiece>
 void scan_az(std::string_view text, OnPiece&& on_piece) {
-  static constexpr std::string_view kNumberLeads = " .,:/-";
   const detail::CaseCursor cursor(text);
   const detail::ClassCursor spaces(text);
-  const char *p = text.data(), *const end = cursor.end();
-  while (p < end) {
-    const char* const start = p;
-    const auto first = cursor.at(p);
-    const char* const next = p + first.length;
-    // A mark may lead a word or begin it: the match is the same.
-    const bool leads = is_any(first.kind, CaseClass::other | CaseClass::space);
-    const char* const word = leads ? next : p;
-    if (const char* const part_end = detail::az_part_end(cursor, word); part_end > word) {
-      p = detail::az_word_end(cursor, part_end);
-    } else if (first.kind == CaseClass::number) {
-      p = detail::az_number_end(cursor, p);
-    } else if (cursor.at(next).kind == CaseClass::number && kNumberLeads.find(*p) != std::string_view::npos) {
-      p = detail::az_number_end(cursor, next);
-    } else if (is_any(first.kind, kSign) || (*p == ' ' && is_any(cursor.at(next).kind, kSign))) {
-      p = cursor.skip(next, kSign);
-      while (p < end && (*p == '\r' || *p == '\n')) ++p;
-    } else {
-      p = spaces.skip_space(p, true);
-    }
-    on_piece(std::string_view(start, static_cast<std::size_t>(p - start)));
-  }
+  detail::scan(
+      text, detail::classify_for_az, detail::az_starts,
+      [&](const char* p) { return detail::az_piece_end(cursor, spaces, p); }, on_piece);
 }
 
 }  // namespace ilme::text

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include <ilme/text/letter_case.hpp>
@@ -35,6 +36,39 @@ inline const char* o200k_word_end(const CaseCursor& cursor, const char* p) {
   return last_of_both != nullptr ? last_of_both : run;
 }
 
+/// The end of the piece of kO200kPattern at `p`.
+inline const char* o200k_piece_end(const CaseCursor& cursor, const ClassCursor& spaces, const char* p) {
+  const char* const end = cursor.end();
+  const auto first = cursor.at(p);
+  const char* const next = p + first.length;
+  // A mark may lead a word or begin it: the match ends at the same place.
+  const bool leads = is_any(first.kind, CaseClass::other | CaseClass::space);
+  const char* const word = leads ? next : p;
+  if (const char* const word_end = o200k_word_end(cursor, word); word_end > word) {
+    return word_end < end ? word_end + contraction_length(word_end, end, true) : word_end;
+  }
+  if (first.kind == CaseClass::number) return cursor.skip_numbers(next, 2);
+  if (is_any(first.kind, kSign) || (*p == ' ' && is_any(cursor.at(next).kind, kSign))) {
+    p = cursor.skip(next, kSign);
+    while (p < end && (*p == '\r' || *p == '\n' || *p == '/')) ++p;
+    return p;
+  }
+  return spaces.skip_space(p, true);
+}
+
+/// The 64 bytes at `p` for `o200k_starts`: a newline before a slash, which may belong to its
+/// piece, is unknown.
+inline CaseWindow classify_for_o200k(const char* p, const char* end) {
+  CaseWindow window = classify_case_window(p, end);
+  window.newlines &= ~(bytes_between(p, '/', '/') >> 1) & ~(std::uint64_t{1} << (ClassWindow::kBytes - 1));
+  return window;
+}
+
+/// Where pieces of kO200kPattern start in a window.
+inline std::uint64_t o200k_starts(const CaseWindow& w) {
+  return llama3_starts(w, 3) | (w.capitals & (w.letters & ~w.capitals) << 1);
+}
+
 }  // namespace detail
 
 /// Calls `on_piece(string_view)` for each match of kO200kPattern in order; the pieces together are `text`.
@@ -42,27 +76,9 @@ template <class OnPiece>
 void scan_o200k(std::string_view text, OnPiece&& on_piece) {
   const detail::CaseCursor cursor(text);
   const detail::ClassCursor spaces(text);
-  const char *p = text.data(), *const end = cursor.end();
-  while (p < end) {
-    const char* const start = p;
-    const auto first = cursor.at(p);
-    const char* const next = p + first.length;
-    // A mark may lead a word or begin it: the match ends at the same place.
-    const bool leads = is_any(first.kind, CaseClass::other | CaseClass::space);
-    const char* const word = leads ? next : p;
-    if (const char* const word_end = detail::o200k_word_end(cursor, word); word_end > word) {
-      p = word_end;
-      if (p < end) p += detail::contraction_length(p, end, true);
-    } else if (first.kind == CaseClass::number) {
-      p = cursor.skip_numbers(next, 2);
-    } else if (is_any(first.kind, kSign) || (*p == ' ' && is_any(cursor.at(next).kind, kSign))) {
-      p = cursor.skip(next, kSign);
-      while (p < end && (*p == '\r' || *p == '\n' || *p == '/')) ++p;
-    } else {
-      p = spaces.skip_space(p, true);
-    }
-    on_piece(std::string_view(start, static_cast<std::size_t>(p - start)));
-  }
+  detail::scan(
+      text, detail::classify_for_o200k, detail::o200k_starts,
+      [&](const char* p) { return detail::o200k_piece_end(cursor, spaces, p); }, on_piece);
 }
 
 }  // namespace ilme::text
