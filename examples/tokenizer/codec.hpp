@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <CLI/CLI.hpp>
 
 #include <ilme/core/error.hpp>
+#include <ilme/core/memory_size.hpp>
 #include <ilme/core/progress.hpp>
 #include <ilme/text/tokenizer.hpp>
 
@@ -23,12 +25,13 @@
 namespace ilme::program {
 
 struct CodecOptions {
-  std::string tokenizer, input, output, pattern = "llama3", special = "text";
+  std::string tokenizer, input, output, pattern = "llama3", special = "text", cache_size = "32MiB";
   std::size_t threads = 0;
 };
 
 inline void encode(const CodecOptions& options) {
-  const text::Tokenizer tokenizer = text::Tokenizer::load(options.tokenizer, options.pattern);
+  const text::Tokenizer tokenizer =
+      text::Tokenizer::load(options.tokenizer, options.pattern, parse_memory_size(options.cache_size, "--cache-size"));
   const Input input(options.input);
   const text::Special special = options.special == "allow" ? text::Special::allow : text::Special::text;
   const auto start = std::chrono::steady_clock::now();
@@ -36,9 +39,8 @@ inline void encode(const CodecOptions& options) {
   const double seconds = seconds_since(start);
   std::string out;
   if (is_binary(options.output)) {
-    for (const text::TokenId id : ids) {
-      for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(id >> shift & 0xFF);
-    }
+    static_assert(std::endian::native == std::endian::little);
+    out.assign(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(ids[0]));
   } else {
     for (const text::TokenId id : ids) out += std::to_string(id) + ' ';
     if (!out.empty()) out.back() = '\n';
@@ -106,6 +108,8 @@ inline void add_codec_commands(CLI::App& app) {
       ->add_option("--special", o.special, "What names of special tokens in the text are: text, or allow: the tokens")
       ->type_name("NAME")
       ->check(CLI::IsMember({"text", "allow"}));
+  command->add_option("--cache-size", o.cache_size, "Memory in which each thread may remember words, as 32MiB")
+      ->type_name("SIZE");
   add_threads(*command, o.threads);
 
   command = add_command(app, "decode", "Turn ids into text", [options] { decode(*options); });

@@ -45,13 +45,18 @@ struct EncodedText {
 /// Immutable; copies share one state; any number of threads may use one object at once.
 class Tokenizer {
  public:
+  /// Bytes that the words which each thread remembers take at most.
+  static constexpr std::size_t kDefaultCacheBytes = BpeEncoder::Scratch::kDefaultCacheBytes;
+
   /// Builds the tables. Throws InputError when a byte has no token or a role in `model.config` names no token.
-  explicit Tokenizer(TokenizerModel model) : state_(std::make_shared<State>(std::move(model))) {}
+  explicit Tokenizer(TokenizerModel model, std::size_t cache_bytes = kDefaultCacheBytes)
+      : state_(std::make_shared<State>(std::move(model), cache_bytes)) {}
 
   /// Reads a Hugging Face folder (`tokenizer.json`, or `tokenizer.model` in tiktoken form, and `tokenizer_config.json`
   /// if it is there), a `tokenizer.json`, or a tiktoken file, which splits by `tiktoken_pattern` (as
   /// PreTokenizer::named). Throws InputError that names the file and what in it is wrong or not supported.
-  static Tokenizer load(const std::filesystem::path& folder_or_file, const std::string& tiktoken_pattern = "llama3") {
+  static Tokenizer load(const std::filesystem::path& folder_or_file, const std::string& tiktoken_pattern = "llama3",
+                        std::size_t cache_bytes = kDefaultCacheBytes) {
     std::filesystem::path path = folder_or_file;
     if (std::filesystem::is_directory(path)) {
       path /= "tokenizer.json";
@@ -69,7 +74,7 @@ class Tokenizer {
       where += " with " + config.filename().string();
     }
     try {
-      return Tokenizer(std::move(model));
+      return Tokenizer(std::move(model), cache_bytes);
     } catch (const InputError& error) {
       throw InputError(where, ": ", error.what());
     }
@@ -87,7 +92,10 @@ class Tokenizer {
   std::vector<TokenId> encode(std::string_view text, Special special = Special::text, std::size_t threads = 1) const {
     std::vector<Part> parts;
     std::deque<std::string> normalized;  // what parts view when the text is rewritten
-    const std::size_t stretch = thread_count(threads) > 1 ? kStretch : text.size() + 1;
+    // Eight stretches for each thread, so that none waits long for the last.
+    const std::size_t workers = thread_count(threads);
+    const std::size_t stretch =
+        workers > 1 ? std::clamp(text.size() / (workers * 8), kStretch, 16 * kStretch) : text.size() + 1;
     for_each_part(
         text, special, normalized,
         [&](std::string_view words) {
@@ -235,8 +243,9 @@ class Tokenizer {
   };
 
   struct State {
-    explicit State(TokenizerModel given)
+    State(TokenizerModel given, std::size_t cache)
         : model(std::move(given)),
+          cache_bytes(cache),
           encoder(model),
           first(model.added_tokens, false),
           second(model.added_tokens, true, model.normalizer),
@@ -272,6 +281,7 @@ class Tokenizer {
     }
 
     TokenizerModel model;
+    std::size_t cache_bytes;
     BpeEncoder encoder;
     AddedTokenMatcher first, second;
     SingleTemplate single_template;
@@ -300,7 +310,7 @@ class Tokenizer {
       state_.idle.push_back(std::move(scratch_));
     }
     BpeEncoder::Scratch& operator*() {
-      if (!scratch_) scratch_ = std::make_unique<BpeEncoder::Scratch>();
+      if (!scratch_) scratch_ = std::make_unique<BpeEncoder::Scratch>(state_.cache_bytes);
       return *scratch_;
     }
 
