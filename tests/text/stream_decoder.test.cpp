@@ -39,6 +39,9 @@ TEST_CASE("A character waits for its last byte, a broken one becomes U+FFFD") {
   CHECK(decoder.push(byte('\x99')) == "\uFFFD");
   CHECK(decoder.push(byte('\xED')).empty());
   CHECK(decoder.push(byte('\xA0')) == "\uFFFD\uFFFD");  // a surrogate can no longer be completed
+  CHECK(decoder.push(byte('\xE2')).empty());
+  CHECK(decoder.push(byte('\x82')).empty());
+  CHECK(decoder.push(byte('b')) == "\uFFFDb");  // one for the start of a character
   CHECK(decoder.push(123456).empty());
   CHECK(decoder.push(byte('\xE2')).empty());
   CHECK(decoder.finish() == "\uFFFD");

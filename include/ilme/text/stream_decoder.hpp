@@ -1,6 +1,7 @@
 /// Decoding ids one at a time into whole characters.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -35,7 +36,8 @@ inline std::size_t incomplete_tail(std::string_view bytes) {
 }  // namespace detail
 
 /// Turns a stream of ids into text that is cut only between characters: bytes of an unfinished character wait for the
-/// rest. Ill-formed bytes come out as U+FFFD, so that the output is always valid UTF-8.
+/// rest. Ill-formed bytes come out as U+FFFD, the start of a character that breaks off as one (so do Rust and Hugging
+/// Face), so that the output is always valid UTF-8.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -60,12 +62,16 @@ class StreamDecoder {
     out.reserve(bytes.size());
     for (const char *p = bytes.data(), *end = p + bytes.size(); p < end;) {
       const DecodedCharacter character = decode_utf8(p, end);
-      if (character.code_point == kInvalidCodePoint) {
-        out += "\xEF\xBF\xBD";
-      } else {
+      if (character.code_point != kInvalidCodePoint) {
         out.append(p, character.length);
+        p += character.length;
+        continue;
       }
-      p += character.length;
+      out += "\xEF\xBF\xBD";
+      const std::string_view rest(p, static_cast<std::size_t>(end - p));
+      std::size_t length = std::min<std::size_t>(rest.size(), 3);
+      while (length > 1 && detail::incomplete_tail(rest.substr(0, length)) != length) --length;
+      p += length;
     }
     return out;
   }
