@@ -95,7 +95,7 @@ class Tokenizer {
     // Eight stretches for each thread, so that none waits long for the last.
     const std::size_t workers = thread_count(threads);
     const std::size_t stretch =
-        workers > 1 ? std::clamp(text.size() / (workers * 8), kStretch, 16 * kStretch) : text.size() + 1;
+        workers > 1 ? std::clamp(text.size() / (workers * 8), kStretch, kLongestStretch) : text.size() + 1;
     for_each_part(
         text, special, normalized,
         [&](std::string_view words) {
@@ -125,7 +125,7 @@ class Tokenizer {
     std::size_t count = 0;
     for (const Part& part : parts) count += part.ids.size();
     std::vector<TokenId> ids;
-    ids.reserve(count);
+    reserve_ids(ids, count);
     for (const Part& part : parts) ids.insert(ids.end(), part.ids.begin(), part.ids.end());
     return ids;
   }
@@ -234,7 +234,7 @@ class Tokenizer {
   const TokenizerModel& model() const { return state_->model; }
 
  private:
-  static constexpr std::size_t kStretch = std::size_t{1} << 17;
+  static constexpr std::size_t kStretch = std::size_t{1} << 17, kLongestStretch = 8 * kStretch;
 
   struct Part {
     std::string_view text;
@@ -339,6 +339,11 @@ class Tokenizer {
         on_token);
   }
 
+  static void reserve_ids(std::vector<TokenId>& ids, std::size_t count) {
+    ids.reserve(count);
+    advise_huge_pages(ids.data(), count * sizeof(TokenId));
+  }
+
   void encode_part(Part& part) const {
     if (part.token != nullptr) {
       part.ids.push_back(part.token->id);
@@ -347,8 +352,13 @@ class Tokenizer {
     Loan scratch(*state_);
     // Address space costs nothing, moving many ids does; there are never more of them than bytes.
     const std::size_t bytes = part.text.size();
-    part.ids.reserve(bytes < kStretch ? bytes / 3 : std::min(bytes, bytes / 2 + (std::size_t{1} << 25)));
-    advise_huge_pages(part.ids.data(), part.ids.capacity() * sizeof(TokenId));
+    if (bytes < kStretch) {
+      part.ids.reserve(bytes / 3);
+    } else if (bytes <= kLongestStretch) {
+      part.ids.reserve(bytes);
+    } else {
+      reserve_ids(part.ids, std::min(bytes, bytes / 2 + (std::size_t{1} << 25)));
+    }
     const PreTokenizer& pre_tokenizer = state_->model.pre_tokenizer;
     if (pre_tokenizer.rewrites()) {
       return pre_tokenizer.split(part.text,
