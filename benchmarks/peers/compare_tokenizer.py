@@ -13,6 +13,7 @@ import tempfile
 import time
 
 import numpy
+from compare_encoding import stretches
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -44,19 +45,6 @@ def timed(function, repeat):
         function()
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
-
-
-def stretches(text, size=100_000):
-    """Cuts before a space that follows a letter or digit, which is between two pieces by every pattern here: tokenizers is fastest
-    on a batch of texts of moderate length."""
-    begin = 0
-    while begin < len(text):
-        end = text.find(" ", begin + size)
-        while end > 0 and not text[end - 1].isalnum():
-            end = text.find(" ", end + 1)
-        end = len(text) if end < 0 else end
-        yield text[begin:end]
-        begin = end
 
 
 def row(*cells):

@@ -63,7 +63,7 @@ inline std::string text_table(const Comparison& comparison, const Comparison::Te
       row.push_back(std::move(cell));
     }
     if (!text.speeds.empty()) {
-      row.push_back(fixed(text.speeds[i].cold / 1e6, 0) + " / " + fixed(text.speeds[i].warm_all / 1e6, 0));
+      row.push_back(fixed(text.speeds[i].warm / 1e6, 0) + " / " + fixed(text.speeds[i].warm_all / 1e6, 0));
     }
     table.add(std::move(row));
   }
