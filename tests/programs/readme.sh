@@ -1,5 +1,9 @@
 #!/usr/bin/env bash
-# The README shows examples/custom_trainer.cpp as it is.
+# The README shows code that is compiled and tested, as it is: first examples/custom_trainer.cpp, then the part of
+# tests/text/composition.test.cpp between "README begins" and "README ends".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-diff <(sed -n '/^```cpp$/,/^```$/p' README.md | sed '1d;$d') examples/custom_trainer.cpp && echo "the README shows the program"
+block() { awk -v wanted="$1" '/^```$/ { inside = 0 } inside && n == wanted; /^```cpp$/ { ++n; inside = 1 }' README.md; }
+diff <(block 1) examples/custom_trainer.cpp
+diff <(block 2) <(sed -n '/README begins/,/README ends/p' tests/text/composition.test.cpp | sed '1d;$d; s/^  //')
+echo "the README shows the program and the parts"
