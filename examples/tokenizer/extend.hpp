@@ -57,6 +57,10 @@ inline void extend(ExtendOptions options) {
   const auto start = std::chrono::steady_clock::now();
   const text::Tokenizer base = text::Tokenizer::load(options.base, options.pattern);
   for (const std::string& file : options.report_texts) Input{file};  // missing ones are named before the work
+  if (base.model().added_tokens.empty()) {
+    std::cerr << options.base << " has no special tokens, as a bare tiktoken file: if its model has some, behind the "
+              << base.vocabulary_size() << " tokens here, extend the folder with its tokenizer.json instead\n";
+  }
   const MemoryPlan plan = plan_memory(options.corpus, 2 * base.vocabulary_size() + options.extender.token_count);
   options.extender.memory_limit = plan.merging;
   std::unique_ptr<ProgressBar> learning;
