@@ -145,7 +145,7 @@ inline std::string format_progress(const ProgressLine& line, std::size_t columns
     if (bar >= 5) {
       const auto filled = static_cast<std::size_t>(share * static_cast<double>(bar));
       text += (text.empty() ? "[" : " [") + std::string(filled, '=');
-      if (filled < bar) text += ">" + std::string(bar - filled - 1, ' ');
+      if (filled < bar) text.append(">").append(bar - filled - 1, ' ');
       text += "]";
     }
     text += percent;
