@@ -18,16 +18,19 @@ import time
 
 from tokenizers import Tokenizer, normalizers
 
-TABLES = (pathlib.Path(__file__).resolve().parents[2] / "include/ilme/text/unicode_tables.hpp").read_text()
+TABLES = (pathlib.Path(__file__).resolve().parents[2] / "include/ilme/text/category_tables.hpp").read_text()
+RUNS = [(int(first, 16), category) for first, category in re.findall(r"\{0x([0-9A-F]+), Category::(\w+)\}", TABLES)]
 
 
-def characters(table):
-    body = re.search(rf"{table}\[\] = {{(.*?)}};", TABLES, re.DOTALL).group(1)
-    ends = [int(x, 16) for x in re.findall(r"0x[0-9A-F]+", body)]
-    return {chr(c) for first, last in zip(ends[::2], ends[1::2]) for c in range(first, last + 1)}
+def characters(kind):
+    """Of a general category that begins with `kind`."""
+    ends = [first for first, _ in RUNS[1:]] + [0x110000]
+    return {chr(c) for (first, category), end in zip(RUNS, ends) if category.startswith(kind) for c in range(first, end)}
 
 
-LETTERS, MARKS, LATIN = characters("kLetterRanges"), characters("kMarkClassRanges"), characters("kLatinRanges")
+LETTERS, MARKS = characters("L"), characters("M")
+LATIN = {chr(c) for first, last in re.findall(r'\{"latin", 0x([0-9A-F]+), 0x([0-9A-F]+)\}', TABLES)
+         for c in range(int(first, 16), int(last, 16) + 1)}
 NFC, LOWERCASE = normalizers.NFC().normalize_str, normalizers.Lowercase().normalize_str
 
 

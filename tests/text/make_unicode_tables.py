@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes include/ilme/text/unicode_tables.hpp: the characters that Hugging Face's regex engine takes for \\p{L}, \\p{N},
-\\s, the cases of letters, marks and Latin letters, and the engine of its single_word flag for \\w, found by asking about
-every code point.     usage: make_unicode_tables.py > unicode_tables.hpp
+"""Writes include/ilme/text/unicode_tables.hpp: the characters that Hugging Face's regex engine takes for \\s, and the
+engine of its single_word flag for \\w, found by asking about every code point; the other properties are in
+category_tables.hpp.     usage: make_unicode_tables.py > unicode_tables.hpp
 needs: tokenizers 0.23.3 (Unicode 16)"""
 import textwrap
 
@@ -47,14 +47,7 @@ struct CodePointRange {{
   char32_t first, last;  // both included
 }};
 """)
-for name, comment, others in (("kLetterRanges", r"\p{L}", not_in_class(r"\p{L}")),
-                              ("kNumberRanges", r"\p{N}", not_in_class(r"\p{N}")),
-                              ("kSpaceRanges", r"\s", not_in_class(r"\s")),
-                              ("kUpperRanges", r"[\p{Lu}\p{Lt}]", not_in_class(r"[\p{Lu}\p{Lt}]")),
-                              ("kLowerRanges", r"\p{Ll}", not_in_class(r"\p{Ll}")),
-                              ("kMarkClassRanges", r"\p{M}", not_in_class(r"\p{M}")),
-                              ("kLatinRanges", r"\p{Latin}", not_in_class(r"\p{Latin}")),
-                              ("kWordRanges", r"\w", not_word())):
+for name, comment, others in (("kSpaceRanges", r"\s", not_in_class(r"\s")), ("kWordRanges", r"\w", not_word())):
     body = ", ".join(f"{{0x{a:X}, 0x{b:X}}}" for a, b in ranges(others)).replace(", {", ",~{").replace(" ", "\x00")
     body = body.replace("~", " ")
     print(f"/// {comment}")

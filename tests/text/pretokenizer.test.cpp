@@ -63,6 +63,47 @@ TEST_CASE("The scanners and PCRE2 agree on random text") {
   }
 }
 
+TEST_CASE("The scanners and PCRE2 agree on long text, which is scanned by windows") {
+  // Mostly ordinary words, so that windows are used whole; the rest stands at every place of them.
+  static const std::vector<std::string> ordinary = {"kitab", "Bakı", "söz", "ŞƏHƏR", "Əli", "ev", " ", " ", " ", " ",
+                                                    ", ",    ". ",   "\n",  "2026",  "15",  ";",  "(", ")", "a", "B"};
+  for (const char* name : {"llama3", "qwen2", "gpt2", "o200k", "az"}) {
+    const PreTokenizer scanner = PreTokenizer::named(name);
+    const Regex regex(scanner.signature()[0]);
+    for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+      std::string text;
+      for (std::uint64_t i = 0; i < 60; ++i) {
+        const std::uint64_t bits = random_bits(seed, 5, i);
+        text += bits % 16 < seed % 4 ? random_text(bits, false) : ordinary[(bits >> 8) % ordinary.size()];
+      }
+      Pieces expected;
+      regex.split(text, [&](std::string_view piece) { expected.emplace_back(piece); });
+      if (split(scanner, text) != expected) FAIL(name << " differs on \"" << text << "\", seed " << seed);
+    }
+  }
+}
+
+TEST_CASE("An ill-formed byte is a character of no class for the patterns with cases") {
+  for (const char* name : {"o200k", "az"}) {
+    const PreTokenizer scanner = PreTokenizer::named(name);
+    CHECK(split(scanner, "a\xFF\x62\xC9") == Pieces{"a", "\xFF\x62", "\xC9"});
+    CHECK(split(scanner, "\xE2\x80 \xFF\xC9") == Pieces{"\xE2\x80", " \xFF\xC9"});
+  }
+}
+
+TEST_CASE("Long runs take every pattern linear time") {
+  std::string text;
+  for (const char* unit : {"A", "中", "a-", "'", "\u0301", "1", "中A"}) {
+    const std::size_t start = text.size();
+    while (text.size() < start + 300000) text += unit;
+  }
+  for (const char* name : {"llama3", "qwen2", "gpt2", "o200k", "az"}) {
+    std::size_t size = 0;
+    PreTokenizer::named(name).split(text, [&](std::string_view piece) { size += piece.size(); });
+    CHECK(size == text.size());
+  }
+}
+
 TEST_CASE("Pieces together are the text, whatever its bytes") {
   for (const char* pattern : {"llama3", "qwen2", "gpt2", "o200k", "az", "[aə]+|\\d", "x*"}) {
     const PreTokenizer pre_tokenizer = PreTokenizer::named(pattern);

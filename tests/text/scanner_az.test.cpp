@@ -42,23 +42,3 @@ TEST_CASE("The scanner for Azerbaijani keeps words with their suffixes") {
         Pieces{"「söz", "」#", "teq", " @", "ad", " /", "yol", " -", "dən", " %-", "i", " 50", "%-", "ə"});
   CHECK(split("").empty());
 }
-
-TEST_CASE("An ill-formed byte is a character of no class for the pattern az") {
-  CHECK(split("a\xFF"
-              "b\xC9") == Pieces{"a",
-                                 "\xFF"
-                                 "b",
-                                 "\xC9"});
-  CHECK(split("\xE2\x80 \xFF\xC9") == Pieces{"\xE2\x80", " \xFF\xC9"});
-}
-
-TEST_CASE("Long runs take the pattern az linear time") {
-  std::string text;
-  for (const char* unit : {"A", "中", "a-", "'", "\u0301", "1", "中A"}) {
-    const std::size_t start = text.size();
-    while (text.size() < start + 300000) text += unit;
-  }
-  std::size_t size = 0;
-  scan_az(text, [&](std::string_view piece) { size += piece.size(); });
-  CHECK(size == text.size());
-}

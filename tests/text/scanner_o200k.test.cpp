@@ -32,23 +32,3 @@ TEST_CASE("The scanner splits as GPT-4o's pattern does") {
   CHECK(split("\u00A0Ə\u2028a\u0085\n \n\tB  ") == Pieces{"\u00A0Ə", "\u2028a", "\u0085\n \n", "\tB", "  "});
   CHECK(split("").empty());
 }
-
-TEST_CASE("An ill-formed byte is a character of no class for the pattern o200k") {
-  CHECK(split("a\xFF"
-              "b\xC9") == Pieces{"a",
-                                 "\xFF"
-                                 "b",
-                                 "\xC9"});
-  CHECK(split("\xE2\x80 \xFF\xC9") == Pieces{"\xE2\x80", " \xFF\xC9"});
-}
-
-TEST_CASE("Long runs take the pattern o200k linear time") {
-  std::string text;
-  for (const char* unit : {"A", "中", "a-", "'", "\u0301", "1", "中A"}) {
-    const std::size_t start = text.size();
-    while (text.size() < start + 300000) text += unit;
-  }
-  std::size_t size = 0;
-  scan_o200k(text, [&](std::string_view piece) { size += piece.size(); });
-  CHECK(size == text.size());
-}

@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <ilme/text/category_tables.hpp>
-#include <ilme/text/unicode_tables.hpp>
+#include <ilme/text/unicode.hpp>
 
 namespace ilme::text::detail {
 
@@ -87,11 +86,9 @@ inline std::optional<CodeSet> category_set(std::string_view name) {
                                                 "sk", "so", "zs", "zl", "zp", "cc", "cf", "cs", "co", "cn"};
   if (name.empty() || name.size() > 2) return std::nullopt;
   std::vector<CodePointRange> ranges;
-  for (std::size_t i = 0; i < std::size(kCategoryRuns); ++i) {
-    if (!kNames[static_cast<std::size_t>(kCategoryRuns[i].category)].starts_with(name)) continue;
-    const bool last = i + 1 == std::size(kCategoryRuns);
-    ranges.push_back({kCategoryRuns[i].first, last ? 0x10FFFF : kCategoryRuns[i + 1].first - 1});
-  }
+  for_each_category([&](CodePointRange range, Category category) {
+    if (kNames[static_cast<std::size_t>(category)].starts_with(name)) ranges.push_back(range);
+  });
   if (ranges.empty()) return std::nullopt;
   return CodeSet(std::move(ranges));
 }
@@ -161,12 +158,9 @@ inline std::optional<NamedSet> property_set(std::string_view given, bool posix) 
     out.set.add('\t', '\t');
     return out;
   }
-  CodeSet script;
-  for (const ScriptRange& range : kScriptRanges) {
-    if (name == range.script) script.add(range.first, range.last);
-  }
+  std::vector<CodePointRange> script = script_ranges(name);
   if (script.empty()) return std::nullopt;
-  return NamedSet{std::move(script), ""};
+  return NamedSet{CodeSet(std::move(script)), ""};
 }
 
 }  // namespace ilme::text::detail

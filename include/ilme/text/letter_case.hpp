@@ -39,11 +39,14 @@ inline constexpr CaseClass kSign = CaseClass::other | CaseClass::mark;
 inline const CodePointTable<CaseClass>& case_classes() {
   static const CodePointTable<CaseClass> table = [] {
     CodePointTable<CaseClass> classes(CaseClass::other);
-    classes.fill(detail::kMarkClassRanges, CaseClass::mark);
-    classes.fill(detail::kLetterRanges, CaseClass::caseless);  // whatever the next two lines leave
-    classes.fill(detail::kUpperRanges, CaseClass::upper);
-    classes.fill(detail::kLowerRanges, CaseClass::lower);
-    classes.fill(detail::kNumberRanges, CaseClass::number);
+    detail::for_each_category([&](detail::CodePointRange range, detail::Category category) {
+      using detail::Category;
+      if (category == Category::Lu || category == Category::Lt) classes.fill(range, CaseClass::upper);
+      if (category == Category::Ll) classes.fill(range, CaseClass::lower);
+      if (category == Category::Lm || category == Category::Lo) classes.fill(range, CaseClass::caseless);
+      if (category >= Category::Mn && category <= Category::Me) classes.fill(range, CaseClass::mark);
+      if (category >= Category::Nd && category <= Category::No) classes.fill(range, CaseClass::number);
+    });
     classes.fill(detail::kSpaceRanges, CaseClass::space);
     classes.fill({'\n', '\n'}, CaseClass::newline);
     classes.fill({'\r', '\r'}, CaseClass::newline);

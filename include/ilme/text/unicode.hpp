@@ -5,10 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include <ilme/text/category_tables.hpp>
 #include <ilme/text/unicode_tables.hpp>
 
 namespace ilme::text {
@@ -63,6 +65,28 @@ enum class CharClass : std::uint8_t {
   newline,  // \r and \n
 };
 
+namespace detail {
+
+/// Calls `visit(CodePointRange, Category)` for each run of characters of one general category, in order.
+template <class Visit>
+void for_each_category(Visit&& visit) {
+  for (std::size_t i = 0; i < std::size(kCategoryRuns); ++i) {
+    const char32_t next = i + 1 < std::size(kCategoryRuns) ? kCategoryRuns[i + 1].first : kInvalidCodePoint;
+    visit(CodePointRange{kCategoryRuns[i].first, next - 1}, kCategoryRuns[i].category);
+  }
+}
+
+/// The characters of a script by its name in lower case, in order; none for a name that is not in the table.
+inline std::vector<CodePointRange> script_ranges(std::string_view name) {
+  std::vector<CodePointRange> ranges;
+  for (const ScriptRange& range : kScriptRanges) {
+    if (name == range.script) ranges.push_back({range.first, range.last});
+  }
+  return ranges;
+}
+
+}  // namespace detail
+
 /// A class for every code point, in pages of 256.
 template <class Class>
 class CodePointTable {
@@ -103,8 +127,10 @@ using CharClassTable = CodePointTable<CharClass>;
 inline const CharClassTable& char_classes() {
   static const CharClassTable table = [] {
     CharClassTable classes(CharClass::other);
-    classes.fill(detail::kLetterRanges, CharClass::letter);
-    classes.fill(detail::kNumberRanges, CharClass::number);
+    detail::for_each_category([&](detail::CodePointRange range, detail::Category category) {
+      if (category <= detail::Category::Lo) classes.fill(range, CharClass::letter);
+      if (category >= detail::Category::Nd && category <= detail::Category::No) classes.fill(range, CharClass::number);
+    });
     classes.fill(detail::kSpaceRanges, CharClass::space);
     classes.fill({'\n', '\n'}, CharClass::newline);
     classes.fill({'\r', '\r'}, CharClass::newline);
@@ -127,7 +153,10 @@ inline bool is_in(std::span<const CodePointRange> ranges, char32_t c) {
 inline bool is_word_character(char32_t c) { return detail::is_in(detail::kWordRanges, c); }
 
 /// \p{Latin}: letters, and a few numerals.
-inline bool is_latin(char32_t c) { return detail::is_in(detail::kLatinRanges, c); }
+inline bool is_latin(char32_t c) {
+  static const std::vector<detail::CodePointRange> ranges = detail::script_ranges("latin");
+  return detail::is_in(ranges, c);
+}
 
 /// The last character of `text`, which is not empty; what `decode_utf8` would give for it.
 inline DecodedCharacter last_character(std::string_view text) {
