@@ -107,6 +107,36 @@ TEST_CASE("Reference: degenerate corpora") {
   }
 }
 
+TEST_CASE("Reference: words are counted in normalised lines") {
+  BpeTrainerOptions options;
+  options.vocabulary_size = 256 + 16;
+  options.normalizer = Normalizer::from_json(
+      Json::parse(R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]})"), "normalizer");
+  const BpeTrainer trainer(PreTokenizer::named("gpt2"), options);
+  WordCounter words;
+  trainer.count(
+      "S\u0327\u0259\u0301h\u0259r \u015F\u0259\u0301h\u0259r \u015E\u018FH\u018FR\n"
+      "\u015F\u0259h\u0259rl\u0259r, \u0130ST\u0130 i\u0307sti isti\n\uFB01 kitab K\u0130tab\n",
+      words);
+  // By BpeTrainer of tokenizers 0.23.3, from this text in a file.
+  CHECK(named_merges(trainer.train(words)) == NamedMerges{{"É", "Ļ"},
+                                                          {"ÉĻ", "r"},
+                                                          {"h", "ÉĻr"},
+                                                          {"Å", "Ł"},
+                                                          {"Ì", "ĩ"},
+                                                          {"ÅŁ", "ÉĻ"},
+                                                          {"s", "t"},
+                                                          {"Ġ", "i"},
+                                                          {"st", "i"},
+                                                          {"a", "b"},
+                                                          {"k", "i"},
+                                                          {"t", "ab"},
+                                                          {"Ì", "ģ"},
+                                                          {"Ġ", "ÅŁÉĻ"},
+                                                          {"Ġ", "ki"},
+                                                          {"l", "ÉĻr"}});
+}
+
 TEST_CASE("Pairs run out, or are too rare") {
   BpeTrainerOptions options;
   options.vocabulary_size = 5000;

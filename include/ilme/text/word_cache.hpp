@@ -41,7 +41,7 @@ class WordCache {
     }
   };
 
-  /// `limit`: bytes of memory.
+  /// `limit`: bytes of memory; a table of 1,024 words is always kept.
   explicit WordCache(std::size_t limit)
       : most_slots_(std::bit_floor(std::max(limit / 4 * 3 / sizeof(Entry), kFewestSlots))),
         most_elsewhere_(limit / 4 / sizeof(TokenId)),
