@@ -10,6 +10,7 @@
 #include <limits>
 #include <queue>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -41,25 +42,18 @@ class BpeEncoder {
     std::vector<std::uint32_t> ranks, previous, next;
   };
 
-  /// Reads the model, which must outlive the encoder. Throws InputError when a byte has no token.
+  /// Reads the model, which must outlive the encoder. A byte without a token is left out before anything merges, as
+  /// Hugging Face does (SmolLM2 has no token for some control characters).
   explicit BpeEncoder(const TokenizerModel& model) : merges_(model.merges.size()), whole_(0) {
     std::vector<char> added(model.tokens.size(), 0);
     for (const AddedToken& token : model.added_tokens) added[token.id] = 1;
-    std::array<bool, 256> found{};
+    byte_ids_.fill(kNoToken);
     for (TokenId id = 0; id < model.tokens.size(); ++id) {
       const std::string& bytes = model.tokens[id];
       if (added[id] || bytes.empty()) continue;
-      if (bytes.size() == 1) {
-        byte_ids_[static_cast<unsigned char>(bytes[0])] = id;
-        found[static_cast<unsigned char>(bytes[0])] = true;
-      }
+      if (bytes.size() == 1) byte_ids_[static_cast<unsigned char>(bytes[0])] = id;
     }
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      if (!found[byte]) {
-        throw InputError("the vocabulary has no token for the byte 0x", "0123456789ABCDEF"[byte >> 4],
-                         "0123456789ABCDEF"[byte & 15], ", expected all 256");
-      }
-    }
+    lacks_bytes_ = std::count(byte_ids_.begin(), byte_ids_.end(), kNoToken) > 0;
     for (std::size_t i = 0; i < model.merges.size(); ++i) {
       const Merge& merge = model.merges[i];
       // Text never becomes a control token by merging.
@@ -116,7 +110,8 @@ class BpeEncoder {
         const std::size_t count = scratch_.short_words.find(item.key, item.piece.size(), item.hash, ids_ + ids_count_);
         ids_count_ += count;
         if (count == 0) [[unlikely]] {
-          scratch_.short_words.insert(item.key, item.piece.size(), item.hash, encode_new(item.piece));
+          const std::span<const TokenId> ids = encode_new(item.piece);
+          if (!ids.empty()) scratch_.short_words.insert(item.key, item.piece.size(), item.hash, ids);
         }
       }
       append_ids();
@@ -153,7 +148,10 @@ class BpeEncoder {
       const auto key = LongWords::key_of(piece, end_);
       const std::uint64_t hash = LongWords::hash(key);
       ids_count_ = scratch_.long_words.find(key, piece.size(), hash, ids_);
-      if (ids_count_ == 0) scratch_.long_words.insert(key, piece.size(), hash, encode_new(piece));
+      if (ids_count_ == 0) {
+        const std::span<const TokenId> ids = encode_new(piece);
+        if (!ids.empty()) scratch_.long_words.insert(key, piece.size(), hash, ids);
+      }
       append_ids();
     }
 
@@ -168,6 +166,7 @@ class BpeEncoder {
 
  private:
   static constexpr std::size_t kShortPiece = 63;
+  static constexpr TokenId kNoToken = std::numeric_limits<TokenId>::max();
 
   /// How a token comes about when its bytes are encoded by themselves.
   struct Origin {
@@ -184,6 +183,7 @@ class BpeEncoder {
     origins_.resize(model.tokens.size());
     lengths_.resize(model.tokens.size());
     for (const TokenId id : byte_ids_) {
+      if (id == kNoToken) continue;
       origins_[id].made = 0;
       lengths_[id] = 1;
     }
@@ -241,15 +241,24 @@ class BpeEncoder {
   }
 
   void encode_uncached(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
-    if (piece.size() == 1) {
-      out.push_back(byte_ids_[static_cast<unsigned char>(piece[0])]);
-      return;
-    }
     if (const TokenId* id = whole_.find(piece)) {
       out.push_back(*id);
       return;
     }
-    if (goes_by_tokens_ && piece.size() <= kShortPiece) {
+    const auto unknown = [this](char byte) { return byte_ids_[static_cast<unsigned char>(byte)] == kNoToken; };
+    if (lacks_bytes_ && std::any_of(piece.begin(), piece.end(), unknown)) [[unlikely]] {
+      std::string known(piece);
+      std::erase_if(known, unknown);
+      if (!known.empty()) merge(known, scratch, out);
+      return;
+    }
+    merge(piece, scratch, out);
+  }
+
+  void merge(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
+    if (piece.size() == 1) {
+      out.push_back(byte_ids_[static_cast<unsigned char>(piece[0])]);
+    } else if (goes_by_tokens_ && piece.size() <= kShortPiece) {
       encode_short(piece, out);
     } else {
       encode_long(piece, scratch, out);
@@ -337,7 +346,8 @@ class BpeEncoder {
     for (std::uint32_t i = 0; i != kNone; i = next[i]) out.push_back(ids[i]);
   }
 
-  std::array<TokenId, 256> byte_ids_{};
+  std::array<TokenId, 256> byte_ids_;  // kNoToken: left out
+  bool lacks_bytes_ = false;
   MergeTable merges_;
   TokenIndex whole_;                   // with ignore_merges: tokens that are not reachable
   std::vector<Origin> origins_;        // by token

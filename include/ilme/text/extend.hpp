@@ -44,9 +44,8 @@ struct Extension {
 /// token, and each of those that follow makes two tokens one.
 class BpeExtender {
  public:
-  /// Throws InputError when a byte has no token in the base, or ids run out.
+  /// Throws InputError when ids run out.
   BpeExtender(TokenizerModel base, ExtenderOptions options) : base_(std::move(base)), options_(std::move(options)) {
-    const BpeEncoder every_byte_is_there(base_);
     if (base_.tokens.size() + options_.token_count - 1 > kLargestTokenId) {
       throw InputError("a base of ", base_.tokens.size(), " tokens and ", options_.token_count,
                        " new ones, expected together at most ", kLargestTokenId + 1);

@@ -160,9 +160,13 @@ class Tokenizer {
       state_->encoder.encode(piece.text, *scratch, out.ids);
       std::size_t at = 0;
       for (std::size_t i = first; i < out.ids.size(); ++i) {
-        const std::size_t end = at + state_->model.tokens[out.ids[i]].size();
-        out.ranges.push_back({piece.ranges[at].begin, piece.ranges[end - 1].end});
-        at = end;
+        // The token's bytes follow each other, except for bytes that have no token and were left out.
+        std::size_t begin = piece.text.size();
+        for (const char byte : state_->model.tokens[out.ids[i]]) {
+          while (piece.text[at] != byte) ++at;
+          begin = std::min(begin, at++);
+        }
+        out.ranges.push_back({piece.ranges[begin].begin, piece.ranges[at - 1].end});
       }
     };
     const auto offset_of = [&](std::string_view part) { return static_cast<std::size_t>(part.data() - text.data()); };

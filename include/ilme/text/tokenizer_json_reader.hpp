@@ -188,6 +188,7 @@ class TokenizerFileInterpreter {
     model_.normalizer = Normalizer::from_json(root.raw("normalizer"), where_ + ": normalizer");
     read_added_tokens(root.raw("added_tokens"));
     read_tokens();
+    check_unknown_token();
     read_merges();
     model_.pre_tokenizer = PreTokenizer::from_json(root.raw("pre_tokenizer"), where_ + ": pre_tokenizer");
     model_.post_processor = root.raw("post_processor");
@@ -216,8 +217,7 @@ class TokenizerFileInterpreter {
       if (!model.get<std::string>(key, "").empty()) refuse(std::string("model ") + key, model.raw(key), "null");
     }
     if (model.get<bool>("byte_fallback", false)) refuse("model byte_fallback", true, "false");
-    // With a token for every byte, which the encoder insists on, nothing is ever unknown.
-    model.get<std::string>("unk_token", "");
+    unknown_token_ = model.get<std::string>("unk_token", "");
     model.get<bool>("fuse_unk", false);
     model_.ignore_merges = model.get<bool>("ignore_merges", false);
     if (!file_.has_vocabulary) throw InputError(where_, ": model.vocab is missing");
@@ -292,6 +292,17 @@ class TokenizerFileInterpreter {
     }
   }
 
+  /// With a token for every byte nothing is ever unknown; without a name for the unknown, bytes are left out.
+  void check_unknown_token() const {
+    for (int byte = 0; byte < 256 && !unknown_token_.empty(); ++byte) {
+      const std::string name = to_byte_level(std::string(1, static_cast<char>(byte)));
+      if (!ids_.contains(name)) {
+        throw InputError(where_, ": model unk_token \"", unknown_token_, "\" with a vocabulary that has no token \"",
+                         name, "\" for the byte ", byte, " is not supported, expected null or a token for every byte");
+      }
+    }
+  }
+
   void read_merges() {
     model_.merges.reserve(file_.merges.size());
     std::string joined;
@@ -319,7 +330,7 @@ class TokenizerFileInterpreter {
   }
 
   const TokenizerFile& file_;
-  std::string where_;
+  std::string where_, unknown_token_;
   TokenizerModel model_;
   std::unordered_map<std::string_view, TokenId> ids_;
 };
