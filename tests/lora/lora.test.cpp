@@ -43,6 +43,18 @@ TEST_CASE("an adapter adds scaling * B A x; merging gives the same and leaves th
   CHECK(at::equal(lora.weight, before));
 }
 
+TEST_CASE("a base with a bias keeps it under an adapter") {
+  Lora<Linear> lora(6, 5, at::kDouble, /*bias=*/true);
+  lora.attach({.rank = 2, .scaling = 4.0});
+  const at::NoGradGuard no_gradient;
+  lora.weight.copy_(random({5, 6}));
+  lora.bias.copy_(random({5}, at::kFloat, 4));
+  lora.lora_B->weight.copy_(random({5, 2}, at::kDouble, 3));
+  const at::Tensor x = random({3, 6}, at::kDouble, 2);
+  CHECK(lora.named_parameters().size() == 4);
+  CHECK(max_difference(lora.forward(x), at::linear(x, lora.merged_weight(), lora.bias)) < 1e-12);
+}
+
 TEST_CASE("dropout acts on the adapter alone and only while training") {
   Lora<Linear> lora(64, 5, at::kFloat);
   lora.attach({.rank = 2, .scaling = 1.0, .dropout = 0.5});

@@ -107,6 +107,34 @@ TEST_CASE("a cache continues exactly where the full pass is") {
   CHECK(max_difference(parts, full) < 1e-5);
 }
 
+TEST_CASE("biases are parameters where the configuration wants them, and start at 0") {
+  nn::LlamaConfig config = ilme::test::tiny_config();
+  config.attention_bias = true;
+  nn::Llama<ops::Fused> qwen2(config);
+  CHECK(qwen2.named_parameters().size() == 2 + 2 * 12);
+  CHECK(qwen2.named_parameters().contains("model.layers.1.self_attn.v_proj.bias"));
+  CHECK_FALSE(qwen2.named_parameters().contains("model.layers.1.self_attn.o_proj.bias"));
+  config.attention_output_bias = config.mlp_bias = true;
+  nn::Llama<ops::Fused> all(config);
+  CHECK(all.named_parameters().size() == 2 + 2 * 16);
+  all.initialize(3);
+  CHECK(all.layers[0]->mlp->down_proj->bias.abs().max().item<double>() == 0.0);
+  CHECK(all.layers[0]->input_layernorm->weight.min().item<double>() == 1.0);
+}
+
+TEST_CASE("a sequence longer than the sliding window is refused") {
+  nn::LlamaConfig config = ilme::test::tiny_config();
+  config.sliding_window = 4;
+  nn::Llama<ops::Fused> model(config);
+  ilme::test::fill_by_formula(model);
+  CHECK_NOTHROW(model.hidden(batch_of({{1, 2, 3, 4}, {1, 2}})));
+  CHECK_THROWS_WITH(model.hidden(batch_of({{1, 2, 3, 4, 5}, {1, 2}})),
+                    Catch::Matchers::ContainsSubstring("sliding_window of 4"));
+  nn::KvCache cache(2);
+  model.hidden(at::tensor({1, 2, 3, 4}, at::kLong).unsqueeze(0), cache);
+  CHECK_THROWS_AS(model.hidden(at::tensor({1}, at::kLong).unsqueeze(0), cache), ilme::InputError);
+}
+
 TEST_CASE("initialize depends on the seed alone") {
   nn::Llama<ops::Fused> a(ilme::test::tiny_config()), b(ilme::test::tiny_config());
   a.initialize(3);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -13,13 +14,35 @@
 
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
+#include <ilme/hf/rope_config.hpp>
 #include <ilme/io/dtype.hpp>
 #include <ilme/nn/llama_config.hpp>
 
 namespace ilme::hf {
 
-/// Throws InputError that opens with `where` and names the field when the shapes do not fit each other or a number is
-/// out of range.
+inline constexpr const char* kGenerationConfigName = "generation_config.json";
+
+namespace detail {
+
+using ilme::detail::short_dump;
+
+/// What the architectures are called in config.json.
+struct ArchitectureNames {
+  nn::Architecture architecture;
+  const char *model_type, *class_name;
+};
+inline constexpr ArchitectureNames kArchitectures[] = {{nn::Architecture::llama, "llama", "LlamaForCausalLM"},
+                                                       {nn::Architecture::mistral, "mistral", "MistralForCausalLM"},
+                                                       {nn::Architecture::qwen2, "qwen2", "Qwen2ForCausalLM"}};
+
+inline const ArchitectureNames& names_of(nn::Architecture architecture) {
+  return kArchitectures[static_cast<std::size_t>(architecture)];
+}
+
+}  // namespace detail
+
+/// Throws InputError that opens with `where` and names the field when the shapes do not fit each other, a number is out
+/// of range, or the biases are not those of the architecture.
 inline void check_config(const nn::LlamaConfig& config, const std::string& where) {
   const std::pair<const char*, std::int64_t> sizes[] = {{"vocab_size", config.vocab_size},
                                                         {"hidden_size", config.hidden_size},
@@ -38,82 +61,75 @@ inline void check_config(const nn::LlamaConfig& config, const std::string& where
     throw InputError(where, ": num_attention_heads ", config.num_attention_heads,
                      " is not a multiple of num_key_value_heads ", config.num_key_value_heads);
   }
-  if (config.head_dim % 2 != 0) {
-    throw InputError(where, ": head_dim ", config.head_dim, " is odd; rotary embeddings need pairs");
+  if (!(config.rms_norm_eps > 0) || !std::isfinite(config.rms_norm_eps)) {
+    throw InputError(where, ": rms_norm_eps is ", config.rms_norm_eps, ", expected a number above 0");
   }
-  const nn::RopeScaling& rope = config.rope_scaling;
-  const bool llama3 = rope.type == nn::RopeScaling::Type::llama3;
-  std::vector<std::pair<const char*, double>> positive{{"rms_norm_eps", config.rms_norm_eps},
-                                                       {"rope_theta", config.rope_theta}};
-  if (rope.type != nn::RopeScaling::Type::none) positive.emplace_back("rope_scaling factor", rope.factor);
-  if (llama3) {
-    positive.emplace_back("rope_scaling low_freq_factor", rope.low_freq_factor);
-    positive.emplace_back("rope_scaling original_max_position_embeddings",
-                          static_cast<double>(rope.original_max_position_embeddings));
+  if (config.sliding_window < 0) {
+    throw InputError(where, ": sliding_window is ", config.sliding_window, ", expected 1 or more, or null");
   }
-  for (const auto& [name, value] : positive) {
-    if (!(value > 0) || !std::isfinite(value)) {
-      throw InputError(where, ": ", name, " is ", value, ", expected a number above 0");
-    }
-  }
-  if (llama3 && !(rope.high_freq_factor > rope.low_freq_factor)) {
-    throw InputError(where, ": rope_scaling high_freq_factor ", rope.high_freq_factor,
-                     " must be above low_freq_factor ", rope.low_freq_factor);
+  detail::check_rope(config, where);
+  const bool fits = config.architecture == nn::Architecture::llama
+                        ? config.attention_bias == config.attention_output_bias && config.sliding_window == 0
+                        : config.attention_bias == (config.architecture == nn::Architecture::qwen2) &&
+                              !config.attention_output_bias && !config.mlp_bias;
+  if (!fits) {
+    throw InputError(where, ": ", detail::names_of(config.architecture).class_name,
+                     " has no model with these biases and sliding_window");
   }
 }
 
 namespace detail {
 
-using ilme::detail::short_dump;
-
-/// Refuses what would change the computation in a way that this library does not compute.
-inline void refuse_foreign_models(JsonObject& object) {
+/// The architecture that model_type and architectures name; refuses what would change the computation in a way that
+/// this library does not compute.
+inline nn::Architecture read_architecture(JsonObject& object) {
   const auto refuse = [&](const std::string& key, const std::string& expected) {
     throw InputError(object.where(), ": ", key, " ", short_dump(object.raw(key)), " is not supported, expected ",
                      expected);
   };
-  if (object.raw("model_type") != Json("llama")) refuse("model_type", "\"llama\"");
-  if (const Json names = object.raw("architectures"); !names.is_null() && names != Json::array({"LlamaForCausalLM"})) {
-    refuse("architectures", "[\"LlamaForCausalLM\"]");
+  const Json model_type = object.raw("model_type");
+  const auto* found = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
+                                   [&](const auto& names) { return model_type == Json(names.model_type); });
+  if (found == std::end(kArchitectures)) refuse("model_type", "\"llama\", \"mistral\" or \"qwen2\"");
+  if (const Json names = object.raw("architectures"); !names.is_null() && names != Json::array({found->class_name})) {
+    refuse("architectures", short_dump(Json::array({found->class_name})));
   }
-  if (object.get<std::string>("hidden_act", "silu") != "silu") refuse("hidden_act", "\"silu\"");
-  for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (object.get<bool>(key, false)) refuse(key, "false");
+  if (const auto act = object.get<std::string>("hidden_act", "silu"); act != "silu" && act != "swish") {
+    refuse("hidden_act", "\"silu\"");
   }
   if (object.get<std::int64_t>("pretraining_tp", 1) > 1) refuse("pretraining_tp", "1");
   if (object.get<double>("partial_rotary_factor", 1.0) != 1.0) refuse("partial_rotary_factor", "1.0");
   for (const char* key : {"quantization_config", "compression_config"}) {
     if (object.has(key)) refuse(key, "none: quantized weights must be converted first");
   }
+  if (const Json types = object.raw("layer_types"); !types.is_null()) {
+    const bool windows = found->architecture == nn::Architecture::qwen2;
+    for (const Json& type : types) {
+      if (type != Json("full_attention") && !(windows && type == Json("sliding_attention"))) {
+        refuse("layer_types", windows ? "full_attention and sliding_attention" : "full_attention");
+      }
+    }
+  }
+  return found->architecture;
 }
 
-/// rope_theta and the scaling, from "rope_scaling" (Transformers 4; wins in 5 too) or "rope_parameters" (5).
-inline void read_rope(JsonObject& object, nn::LlamaConfig& config) {
-  const std::string key =
-      object.has("rope_scaling") && !object.raw("rope_scaling").empty() ? "rope_scaling" : "rope_parameters";
-  config.rope_theta = object.get<double>("rope_theta", 10000.0);
-  if (!object.has(key)) return;
-  const Json json = object.raw(key);
-  JsonObject rope(json, object.where() + ": " + key);
-  config.rope_theta = rope.get<double>("rope_theta", config.rope_theta);
-  if (rope.get<double>("partial_rotary_factor", 1.0) != 1.0) {
-    throw InputError(rope.where(), ": partial_rotary_factor is not supported, expected 1.0");
-  }
-  const auto type = rope.get<std::string>("rope_type", rope.get<std::string>("type", "default"));
-  nn::RopeScaling& scaling = config.rope_scaling;
-  if (type == "default") return;
-  if (type != "linear" && type != "llama3") {
-    throw InputError(rope.where(), ": rope_type \"", type, "\" is not supported, expected default, linear or llama3");
-  }
-  scaling.factor = rope.require<double>("factor");
-  scaling.type = nn::RopeScaling::Type::linear;
-  if (type == "llama3") {
-    scaling.type = nn::RopeScaling::Type::llama3;
-    scaling.low_freq_factor = rope.require<double>("low_freq_factor");
-    scaling.high_freq_factor = rope.require<double>("high_freq_factor");
-    scaling.original_max_position_embeddings =
-        rope.get<std::int64_t>("original_max_position_embeddings", config.max_position_embeddings);
-  }
+/// The window of the layers that have one; 0 when none has.
+inline std::int64_t read_sliding_window(JsonObject& object, const Json& json, const nn::LlamaConfig& config) {
+  const auto window = [&] {
+    if (!json.contains("sliding_window")) return std::int64_t{4096};
+    const auto value = object.get<std::int64_t>("sliding_window", 0);
+    if (value < 1 && object.has("sliding_window")) {
+      throw InputError(object.where(), ": sliding_window is ", value, ", expected 1 or more, or null");
+    }
+    return value;
+  };
+  if (config.architecture == nn::Architecture::mistral) return window();
+  if (config.architecture != nn::Architecture::qwen2) return 0;
+  const Json types = object.raw("layer_types");
+  const bool windowed = types.is_array()
+                            ? std::find(types.begin(), types.end(), Json("sliding_attention")) != types.end()
+                            : object.get<std::int64_t>("max_window_layers", 28) < config.num_hidden_layers;
+  return windowed && object.get<bool>("use_sliding_window", false) ? window() : 0;
 }
 
 /// An id or -1; a key that is absent means `fallback`, null and negative numbers mean none.
@@ -140,24 +156,40 @@ inline Json ids_json(const std::vector<std::int64_t>& ids) {
   return ids.size() == 1 ? Json(ids.front()) : Json(ids);
 }
 
+/// A JSON object of a folder; an empty one when there is no folder or no such file.
+inline Json read_if_there(const std::filesystem::path& folder, const char* name) {
+  std::error_code code;
+  if (folder.empty() || !std::filesystem::exists(folder / name, code)) return Json::object();
+  Json json = read_json(folder / name);
+  JsonObject(json, (folder / name).string());  // refuses what is no object
+  return json;
+}
+
 }  // namespace detail
 
-/// Reads config.json of a Llama model folder as Transformers does, with its defaults (rms_norm_eps 1e-6, bos 1, eos 2,
-/// ... when absent). End-of-text ids of generation_config.json win where it has some. Keys that do not change what is
-/// computed are ignored. Throws InputError that names the file and the key for another architecture, biases,
-/// quantization, other rotary types, or shapes that do not fit.
+/// Reads config.json of a model folder (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM) as Transformers does,
+/// with its defaults (rms_norm_eps 1e-6, ... when absent). End-of-text ids of generation_config.json win where it has
+/// some; suppress_tokens come from there. Keys that do not change what is computed are ignored. Throws InputError that
+/// names the file and the key for another architecture, quantization, other rotary types or kinds of layers, or shapes
+/// that do not fit.
 inline nn::LlamaConfig read_config(const std::filesystem::path& folder) {
   const auto path = folder / "config.json";
   const Json json = read_json(path);
   JsonObject object(json, path.string());
-  detail::refuse_foreign_models(object);
   nn::LlamaConfig config;
+  config.architecture = detail::read_architecture(object);
+  const bool llama = config.architecture == nn::Architecture::llama;
+  const bool mistral = config.architecture == nn::Architecture::mistral;
+  const bool qwen2 = config.architecture == nn::Architecture::qwen2;
   config.vocab_size = object.require<std::int64_t>("vocab_size");
   config.hidden_size = object.require<std::int64_t>("hidden_size");
   config.intermediate_size = object.require<std::int64_t>("intermediate_size");
   config.num_hidden_layers = object.require<std::int64_t>("num_hidden_layers");
   config.num_attention_heads = object.require<std::int64_t>("num_attention_heads");
-  config.num_key_value_heads = object.get<std::int64_t>("num_key_value_heads", config.num_attention_heads);
+  // An absent key is the class's default, null is as many as the queries have.
+  const bool own_default = !json.contains("num_key_value_heads") && !llama;
+  config.num_key_value_heads =
+      own_default ? (mistral ? 8 : 32) : object.get<std::int64_t>("num_key_value_heads", config.num_attention_heads);
   if (object.has("head_dim")) {
     config.head_dim = object.require<std::int64_t>("head_dim");
   } else if (config.num_attention_heads > 0) {
@@ -167,75 +199,97 @@ inline nn::LlamaConfig read_config(const std::filesystem::path& folder) {
     }
     config.head_dim = config.hidden_size / config.num_attention_heads;
   }
-  config.max_position_embeddings = object.get<std::int64_t>("max_position_embeddings", 2048);
+  config.max_position_embeddings = object.get<std::int64_t>("max_position_embeddings", llama     ? 2048
+                                                                                       : mistral ? 4096 * 32
+                                                                                                 : 32768);
   config.rms_norm_eps = object.get<double>("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = object.get<bool>("tie_word_embeddings", false);
   config.initializer_range = object.get<double>("initializer_range", 0.02);
+  config.attention_bias = llama ? object.get<bool>("attention_bias", false) : qwen2;
+  config.attention_output_bias = llama && config.attention_bias;
+  config.mlp_bias = llama && object.get<bool>("mlp_bias", false);
+  config.sliding_window = detail::read_sliding_window(object, json, config);
   detail::read_rope(object, config);
-  config.bos_token_id = detail::read_id(object, json, "bos_token_id", 1);
+  config.bos_token_id = detail::read_id(object, json, "bos_token_id", qwen2 ? -1 : 1);
   config.pad_token_id = detail::read_id(object, json, "pad_token_id", -1);
-  config.eos_token_ids =
-      json.contains("eos_token_id") ? detail::read_ids(object, "eos_token_id") : std::vector<std::int64_t>{2};
-  if (const auto generation = folder / "generation_config.json"; std::filesystem::exists(generation)) {
+  if (json.contains("eos_token_id")) {
+    config.eos_token_ids = detail::read_ids(object, "eos_token_id");
+  } else if (!qwen2) {
+    config.eos_token_ids = {2};
+  }
+  if (const auto generation = folder / kGenerationConfigName; std::filesystem::exists(generation)) {
     const Json generation_json = read_json(generation);
     JsonObject generation_object(generation_json, generation.string());
     if (auto ids = detail::read_ids(generation_object, "eos_token_id"); !ids.empty()) {
       config.eos_token_ids = std::move(ids);
     }
+    config.suppress_tokens = detail::read_ids(generation_object, "suppress_tokens");
   }
   std::erase_if(config.eos_token_ids, [](std::int64_t id) { return id < 0; });
   check_config(config, path.string());
   return config;
 }
 
-/// Writes config.json and generation_config.json so that Transformers 4 and 5 load the folder as LlamaForCausalLM.
-/// `dtype` is the type of the weights beside it. Throws InputError when check_config refuses the config.
-inline void write_config(const std::filesystem::path& folder, const nn::LlamaConfig& config, at::ScalarType dtype) {
+/// Writes config.json and generation_config.json so that Transformers 4 and 5 load the folder as the same architecture.
+/// `dtype` is the type of the weights beside it. What those files of `source`, the folder that the model comes from,
+/// say beyond the configuration (temperature, top_p, keys of one's own) is kept. Throws InputError when check_config
+/// refuses the config.
+inline void write_config(const std::filesystem::path& folder, const nn::LlamaConfig& config, at::ScalarType dtype,
+                         const std::filesystem::path& source = {}) {
   const auto path = folder / "config.json";
   check_config(config, path.string());
-  const nn::RopeScaling& rope = config.rope_scaling;
-  Json scaling;
-  if (rope.type == nn::RopeScaling::Type::linear) {
-    scaling = {{"factor", rope.factor}, {"rope_type", "linear"}, {"type", "linear"}};
-  } else if (rope.type == nn::RopeScaling::Type::llama3) {
-    scaling = {{"factor", rope.factor},
-               {"high_freq_factor", rope.high_freq_factor},
-               {"low_freq_factor", rope.low_freq_factor},
-               {"original_max_position_embeddings", rope.original_max_position_embeddings},
-               {"rope_type", "llama3"}};
-  }
+  const auto& names = detail::names_of(config.architecture);
   const Json bos = detail::id_json(config.bos_token_id), pad = detail::id_json(config.pad_token_id);
   const Json eos = detail::ids_json(config.eos_token_ids);
-  write_json(path, Json{{"architectures", Json::array({"LlamaForCausalLM"})},
-                        {"attention_bias", false},
-                        {"attention_dropout", 0.0},
-                        {"bos_token_id", bos},
-                        {"eos_token_id", eos},
-                        {"head_dim", config.head_dim},
-                        {"hidden_act", "silu"},
-                        {"hidden_size", config.hidden_size},
-                        {"initializer_range", config.initializer_range},
-                        {"intermediate_size", config.intermediate_size},
-                        {"max_position_embeddings", config.max_position_embeddings},
-                        {"mlp_bias", false},
-                        {"model_type", "llama"},
-                        {"num_attention_heads", config.num_attention_heads},
-                        {"num_hidden_layers", config.num_hidden_layers},
-                        {"num_key_value_heads", config.num_key_value_heads},
-                        {"pad_token_id", pad},
-                        {"pretraining_tp", 1},
-                        {"rms_norm_eps", config.rms_norm_eps},
-                        {"rope_scaling", scaling},
-                        {"rope_theta", config.rope_theta},
-                        {"tie_word_embeddings", config.tie_word_embeddings},
-                        {"torch_dtype", io::torch_dtype_name(dtype)},
-                        {"use_cache", true},
-                        {"vocab_size", config.vocab_size}});
-  Json generation = Json::object();
-  if (!bos.is_null()) generation["bos_token_id"] = bos;
-  if (!eos.is_null()) generation["eos_token_id"] = eos;
-  if (!pad.is_null()) generation["pad_token_id"] = pad;
-  write_json(folder / "generation_config.json", generation);
+
+  Json json = detail::read_if_there(source, "config.json");
+  const bool kept = !json.empty();
+  // Other names of what is written below.
+  for (const char* key : {"dtype", "rope_parameters", "original_max_position_embeddings"}) json.erase(key);
+  json.update(Json{{"architectures", Json::array({names.class_name})},
+                   {"bos_token_id", bos},
+                   {"eos_token_id", eos},
+                   {"head_dim", config.head_dim},
+                   {"hidden_act", "silu"},
+                   {"hidden_size", config.hidden_size},
+                   {"initializer_range", config.initializer_range},
+                   {"intermediate_size", config.intermediate_size},
+                   {"max_position_embeddings", config.max_position_embeddings},
+                   {"model_type", names.model_type},
+                   {"num_attention_heads", config.num_attention_heads},
+                   {"num_hidden_layers", config.num_hidden_layers},
+                   {"num_key_value_heads", config.num_key_value_heads},
+                   {"pad_token_id", pad},
+                   {"rms_norm_eps", config.rms_norm_eps},
+                   {"rope_scaling", detail::rope_scaling_json(config.rope_scaling)},
+                   {"rope_theta", config.rope_theta},
+                   {"tie_word_embeddings", config.tie_word_embeddings},
+                   {"torch_dtype", io::torch_dtype_name(dtype)},
+                   {"vocab_size", config.vocab_size}});
+  if (config.architecture == nn::Architecture::llama) {
+    json.update(Json{{"attention_bias", config.attention_bias}, {"mlp_bias", config.mlp_bias}});
+  } else {
+    json["sliding_window"] = config.sliding_window > 0 ? Json(config.sliding_window) : Json();
+  }
+  if (config.architecture == nn::Architecture::qwen2) {
+    json["use_sliding_window"] = config.sliding_window > 0;
+    if (!kept) json["max_window_layers"] = 0;
+  }
+  write_json(path, json);
+
+  Json generation = detail::read_if_there(source, kGenerationConfigName);
+  const auto set = [&](const char* key, const Json& value) {
+    if (value.is_null()) {
+      generation.erase(key);
+    } else {
+      generation[key] = value;
+    }
+  };
+  set("bos_token_id", bos);
+  set("eos_token_id", eos);
+  set("pad_token_id", pad);
+  set("suppress_tokens", config.suppress_tokens.empty() ? Json() : Json(config.suppress_tokens));
+  write_json(folder / kGenerationConfigName, generation);
 }
 
 }  // namespace ilme::hf

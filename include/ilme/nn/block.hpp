@@ -44,10 +44,14 @@ template <ops::ModelOperations Ops, class LinearType>
 class Attention : public torch::nn::Module {
  public:
   Attention(const LlamaConfig& config, std::size_t layer, const at::TensorOptions& options)
-      : q_proj(project("q_proj", config.hidden_size, config.num_attention_heads * config.head_dim, options)),
-        k_proj(project("k_proj", config.hidden_size, config.num_key_value_heads * config.head_dim, options)),
-        v_proj(project("v_proj", config.hidden_size, config.num_key_value_heads * config.head_dim, options)),
-        o_proj(project("o_proj", config.num_attention_heads * config.head_dim, config.hidden_size, options)),
+      : q_proj(project("q_proj", config.hidden_size, config.num_attention_heads * config.head_dim, options,
+                       config.attention_bias)),
+        k_proj(project("k_proj", config.hidden_size, config.num_key_value_heads * config.head_dim, options,
+                       config.attention_bias)),
+        v_proj(project("v_proj", config.hidden_size, config.num_key_value_heads * config.head_dim, options,
+                       config.attention_bias)),
+        o_proj(project("o_proj", config.num_attention_heads * config.head_dim, config.hidden_size, options,
+                       config.attention_output_bias)),
         heads_(config.num_attention_heads),
         kv_heads_(config.num_key_value_heads),
         head_dim_(config.head_dim),
@@ -70,8 +74,8 @@ class Attention : public torch::nn::Module {
 
  private:
   std::shared_ptr<LinearType> project(const std::string& name, std::int64_t in, std::int64_t out,
-                                      const at::TensorOptions& options) {
-    return register_module(name, std::make_shared<LinearType>(in, out, options));
+                                      const at::TensorOptions& options, bool bias) {
+    return register_module(name, std::make_shared<LinearType>(in, out, options, bias));
   }
 
   /// The new tokens see everything cached and, among themselves, what precedes them.
@@ -98,12 +102,14 @@ template <ops::ModelOperations Ops, class LinearType>
 class Mlp : public torch::nn::Module {
  public:
   Mlp(const LlamaConfig& config, const at::TensorOptions& options)
-      : gate_proj(register_module("gate_proj",
-                                  std::make_shared<LinearType>(config.hidden_size, config.intermediate_size, options))),
-        up_proj(register_module("up_proj",
-                                std::make_shared<LinearType>(config.hidden_size, config.intermediate_size, options))),
+      : gate_proj(register_module(
+            "gate_proj",
+            std::make_shared<LinearType>(config.hidden_size, config.intermediate_size, options, config.mlp_bias))),
+        up_proj(register_module("up_proj", std::make_shared<LinearType>(config.hidden_size, config.intermediate_size,
+                                                                        options, config.mlp_bias))),
         down_proj(register_module(
-            "down_proj", std::make_shared<LinearType>(config.intermediate_size, config.hidden_size, options))) {}
+            "down_proj",
+            std::make_shared<LinearType>(config.intermediate_size, config.hidden_size, options, config.mlp_bias))) {}
 
   at::Tensor forward(const at::Tensor& x) {
     return down_proj->forward(Ops::swiglu(gate_proj->forward(x), up_proj->forward(x)));

@@ -1,21 +1,28 @@
-/// The two weight-holding leaves of a model: a linear map without bias, and a token embedding.
+/// The two weight-holding leaves of a model: a linear map and a token embedding.
 #pragma once
+
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
 namespace ilme::nn {
 
-/// y = x @ weight^T, x [..., in_features], weight [out_features, in_features] (uninitialised until it is loaded or
-/// initialised; see Llama::initialize).
+/// y = x @ weight^T + bias, x [..., in_features], weight [out_features, in_features], bias [out_features] or none
+/// (uninitialised until they are loaded or initialised; see Llama::initialize).
 class Linear : public torch::nn::Module {
  public:
-  Linear(std::int64_t in_features, std::int64_t out_features, const at::TensorOptions& options)
-      : weight(register_parameter("weight", at::empty({out_features, in_features}, options))) {}
+  Linear(std::int64_t in_features, std::int64_t out_features, const at::TensorOptions& options, bool bias = false)
+      : weight(register_parameter("weight", at::empty({out_features, in_features}, options))) {
+    if (bias) this->bias = register_parameter("bias", at::empty({out_features}, options));
+  }
 
-  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight); }
+  at::Tensor forward(const at::Tensor& x) {
+    return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+  }
 
   at::Tensor weight;
+  at::Tensor bias;  ///< undefined without one
 };
 
 /// Rows of weight [vocab_size, hidden_size] for ids int64 of any shape: [..., hidden_size].

@@ -13,6 +13,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
+#include <ilme/core/error.hpp>
 #include <ilme/data/collate.hpp>
 #include <ilme/nn/block.hpp>
 #include <ilme/nn/linear.hpp>
@@ -49,14 +50,19 @@ class Llama : public torch::nn::Module {
   }
 
   /// Final hidden states [batch, sequence, hidden] of a packed batch: after the last norm, before the head.
+  /// Throws InputError for a document longer than the sliding window, which is not computed.
   at::Tensor hidden(const data::Batch& batch) {
-    const auto [cos, sin] = rotary_.forward(batch.position_ids);
+    for (std::size_t i = 1; i < batch.sequence_offsets.size(); ++i) {
+      check_window(batch.sequence_offsets[i] - batch.sequence_offsets[i - 1]);
+    }
+    const auto [cos, sin] = rotary_.forward(batch.position_ids, &batch.sequence_offsets);
     return run_blocks(batch.input_ids, {cos, sin, &batch.sequence_offsets, nullptr});
   }
 
   /// Hidden states of new tokens input_ids int64 [batch, new] that continue what `cache` holds; appends them to it.
   at::Tensor hidden(const at::Tensor& input_ids, KvCache& cache) {
     const std::int64_t fresh = input_ids.size(1);
+    check_window(cache.length() + fresh);
     const at::Tensor positions =
         at::arange(cache.length(), cache.length() + fresh, input_ids.options()).expand_as(input_ids);
     const auto [cos, sin] = rotary_.forward(positions);
@@ -68,14 +74,14 @@ class Llama : public torch::nn::Module {
   /// The head's weight [vocab_size, hidden_size]: logits = hidden @ weight^T. The embedding when they are tied.
   const at::Tensor& lm_head_weight() const { return lm_head ? lm_head->weight : embed_tokens->weight; }
 
-  /// Draws fresh weights as Transformers does: normal(0, initializer_range) for matrices, 1 for norms.
+  /// Draws fresh weights as Transformers does: normal(0, initializer_range) for matrices, 0 for biases, 1 for norms.
   void initialize(std::uint64_t seed) {
     const c10::NoGradGuard no_gradient;
     at::Generator generator = at::detail::createCPUGenerator(seed);
     for (auto& parameter : named_parameters()) {
       at::Tensor& weight = parameter.value();
       if (weight.dim() == 1) {
-        weight.fill_(1.0);
+        weight.fill_(parameter.key().ends_with(".bias") ? 0.0 : 1.0);
       } else {
         weight.copy_(at::normal(0.0, config_.initializer_range, weight.sizes(), generator, at::kFloat));
       }
@@ -96,6 +102,12 @@ class Llama : public torch::nn::Module {
       register_module(name, std::move(child));
     }
   };
+
+  void check_window(std::int64_t tokens) const {
+    if (config_.sliding_window == 0 || tokens <= config_.sliding_window) return;
+    throw InputError("a sequence of ", tokens, " tokens is longer than the model's sliding_window of ",
+                     config_.sliding_window, ", and attention within a window is not supported; use shorter sequences");
+  }
 
   at::Tensor run_blocks(const at::Tensor& input_ids, const AttentionContext& context) {
     at::Tensor states = embed_tokens->forward(input_ids);
