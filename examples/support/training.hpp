@@ -143,7 +143,8 @@ bool run_training(const TrainingOptions& options, const std::string& label, Mode
     };
   }
   optim::AdamW optimizer(optim::trainable_parameters(model), adamw);
-  train::Trainer trainer(model, loss::LinearCrossEntropy{}, optimizer, source,
+  train::Trainer trainer(model, loss::LinearCrossEntropy{.vocabulary_size = nn::used_vocabulary(model)}, optimizer,
+                         source,
                          {.total_steps = total_steps,
                           .accumulate = options.accumulate,
                           .max_grad_norm = options.max_grad_norm,

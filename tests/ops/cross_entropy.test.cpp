@@ -38,7 +38,12 @@ at::Tensor labels_with_gaps(std::int64_t rows, std::int64_t vocabulary) {
 
 /// Chunks of 16 rows, the smallest.
 const auto small_chunks = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
-  return linear_cross_entropy(x, w, y, {.chunk_bytes = 1, .weight_gradient = {}});
+  return linear_cross_entropy(x, w, y, {.chunk_bytes = 1});
+};
+
+/// The twin; `run` needs a callable of three.
+const auto reference = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
+  return linear_cross_entropy_reference(x, w, y);
 };
 
 }  // namespace
@@ -49,7 +54,7 @@ TEST_CASE("linear_cross_entropy equals its twin in fp64, fp32 and bf16") {
   const std::int64_t rows = GENERATE(1, 15, 67);
   const at::Tensor hidden = random({rows, 13}), weight = random({37, 13}, at::kDouble, 2);
   const at::Tensor labels = labels_with_gaps(rows, 37);
-  const Result expected = run(linear_cross_entropy_reference, hidden, weight, labels, dtype, 0.3);
+  const Result expected = run(reference, hidden, weight, labels, dtype, 0.3);
   const Result got = run(small_chunks, hidden, weight, labels, dtype, 0.3);
   CHECK(got.tokens == expected.tokens);
   CHECK(got.sum == Catch::Approx(expected.sum).epsilon(tolerance).margin(tolerance));
@@ -86,8 +91,8 @@ TEST_CASE("no counted label gives loss 0, zero gradients and zero tokens") {
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     for (const bool fused : {true, false}) {
       const at::Tensor hidden = random({4, 8}), weight = random({9, 8});
-      const Result got = fused ? run(small_chunks, hidden, weight, labels, dtype)
-                               : run(linear_cross_entropy_reference, hidden, weight, labels, dtype);
+      const Result got =
+          fused ? run(small_chunks, hidden, weight, labels, dtype) : run(reference, hidden, weight, labels, dtype);
       CHECK(got.sum == 0.0);
       CHECK(got.tokens == 0);
       CHECK(got.d_hidden.abs().max().item<double>() == 0.0);
@@ -105,6 +110,50 @@ TEST_CASE("labels outside the vocabulary and shapes that do not fit are refused"
   CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, at::tensor({-1, 2}, at::kLong)), c10::IndexError);
   CHECK_THROWS_AS(linear_cross_entropy(hidden, random({9, 7}), at::tensor({1, 2}, at::kLong)), c10::ValueError);
   CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, at::tensor({1, 2, 3}, at::kLong)), c10::ValueError);
+}
+
+TEST_CASE("rows past vocabulary_size take no part: padding") {
+  const auto [dtype, tolerance] =
+      GENERATE(std::pair{at::kDouble, 1e-10}, std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 1e-2});
+  const at::Tensor hidden = random({19, 13}), labels = labels_with_gaps(19, 30);
+  at::Tensor weight = random({37, 13}, at::kDouble, 2);
+  weight.narrow(0, 30, 7).fill_(50.0);  // would take most of the softmax
+  const auto fused = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
+    return linear_cross_entropy(x, w, y, {.chunk_bytes = 1, .vocabulary_size = 30});
+  };
+  const auto plain = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
+    return linear_cross_entropy_reference(x, w, y, 30);
+  };
+  const Result expected = run(reference, hidden, weight.narrow(0, 0, 30), labels, dtype, 0.3);
+  for (const Result& got :
+       {run(fused, hidden, weight, labels, dtype, 0.3), run(plain, hidden, weight, labels, dtype, 0.3)}) {
+    CHECK(got.tokens == expected.tokens);
+    CHECK(got.sum == Catch::Approx(expected.sum).epsilon(tolerance));
+    CHECK(relative_error(got.d_hidden, expected.d_hidden) <= tolerance);
+    CHECK(relative_error(got.d_weight.narrow(0, 0, 30), expected.d_weight) <= tolerance);
+    CHECK(got.d_weight.narrow(0, 30, 7).abs().max().item<double>() == 0.0);
+  }
+  // A label that is padding, and more rows than there are, are refused.
+  CHECK_THROWS_AS(fused(hidden, weight, labels + 31), c10::IndexError);
+  CHECK_THROWS_AS(plain(hidden, weight, labels + 31), c10::IndexError);
+  CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, labels, {.vocabulary_size = 38}), c10::ValueError);
+}
+
+TEST_CASE("linear_cross_entropy with padded rows agrees with finite differences") {
+  const at::Tensor hidden = random({5, 4}), weight = random({8, 4}, at::kDouble, 2), labels = labels_with_gaps(5, 6);
+  const auto padded = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
+    return linear_cross_entropy(x, w, y, {.chunk_bytes = 1, .vocabulary_size = 6});
+  };
+  const Result got = run(padded, hidden, weight, labels, at::kDouble);
+  const double h = 1e-6;
+  for (std::int64_t i = 0; i < weight.numel(); ++i) {
+    at::Tensor up = weight.clone(), down = weight.clone();
+    up.view(-1)[i] += h;
+    down.view(-1)[i] -= h;
+    const double slope =
+        (padded(hidden, up, labels).sum.item<double>() - padded(hidden, down, labels).sum.item<double>()) / (2 * h);
+    REQUIRE(got.d_weight.flatten()[i].item<double>() == Catch::Approx(slope).margin(1e-7));
+  }
 }
 
 TEST_CASE("a frozen head gets no gradient and a receiver gets it in float32") {

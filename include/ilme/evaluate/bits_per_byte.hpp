@@ -91,7 +91,8 @@ class TextScorer {
     pending_.sequence_length = static_cast<std::int64_t>(pending_.input_ids.size());
     pending_.sequence_offsets.insert(pending_.sequence_offsets.begin(), 0);
     const data::Batch batch = data::collate(pending_);
-    const ops::LossSum loss = ops::linear_cross_entropy(model_.hidden(batch), model_.lm_head_weight(), batch.labels);
+    const ops::LossSum loss = ops::linear_cross_entropy(model_.hidden(batch), model_.lm_head_weight(), batch.labels,
+                                                        {.vocabulary_size = nn::used_vocabulary(model_)});
     score_.negative_log_likelihood += loss.sum.template item<double>();
     score_.tokens += loss.tokens;
     pending_ = {};

@@ -27,17 +27,21 @@ concept EarlyGradientLoss = LossModule<Loss> && requires(Loss& loss, const at::T
 /// Cross-entropy of the next token, fused with the head: the logits never exist as a whole (ops/cross_entropy.hpp).
 struct LinearCrossEntropy {
   std::int64_t chunk_bytes = std::int64_t{256} << 20;  ///< what a chunk of logits may take
+  std::int64_t vocabulary_size = 0;                    ///< rows of the weight that stand for tokens; 0: all
 
   ops::LossSum operator()(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                           ops::GradientReceiver weight_gradient = {}) const {
-    return ops::linear_cross_entropy(hidden, weight, labels, {chunk_bytes, std::move(weight_gradient)});
+    return ops::linear_cross_entropy(hidden, weight, labels,
+                                     {chunk_bytes, std::move(weight_gradient), vocabulary_size});
   }
 };
 
 /// The same value over full logits: the plain path, for comparison and for small vocabularies.
 struct CrossEntropy {
+  std::int64_t vocabulary_size = 0;  ///< as in LinearCrossEntropy
+
   ops::LossSum operator()(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) const {
-    return ops::linear_cross_entropy_reference(hidden, weight, labels);
+    return ops::linear_cross_entropy_reference(hidden, weight, labels, vocabulary_size);
   }
 };
 

@@ -19,6 +19,17 @@ concept CausalModel = requires(Model& model, const data::Batch& batch) {
   { model.lm_head_weight() } -> std::convertible_to<at::Tensor>;
 };
 
+/// Rows of the head that stand for tokens: those past them are padding, which a loss leaves out. 0, all of them, for a
+/// model that has no configuration to say.
+template <CausalModel Model>
+std::int64_t used_vocabulary(const Model& model) {
+  if constexpr (requires { model.config().used_vocabulary(); }) {
+    return model.config().used_vocabulary();
+  } else {
+    return 0;
+  }
+}
+
 /// A causal model that continues from a cache.
 template <class Model>
 concept CachedModel = CausalModel<Model> && requires(Model& model, const at::Tensor& input_ids, KvCache& cache) {

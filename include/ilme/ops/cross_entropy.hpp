@@ -27,13 +27,19 @@ inline at::ScalarType accumulate_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-inline void check_head(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) {
+/// Checks what goes in; gives the number of rows of the head that take part: `vocabulary_size`, all of them for 0.
+inline std::int64_t check_head(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                               std::int64_t vocabulary_size) {
   TORCH_CHECK_VALUE(weight.dim() == 2 && hidden.size(-1) == weight.size(1), "ilme::ops::linear_cross_entropy: hidden ",
                     hidden.sizes(), " does not fit the weight ", weight.sizes());
   TORCH_CHECK_VALUE(labels.numel() * hidden.size(-1) == hidden.numel(), "ilme::ops::linear_cross_entropy: labels ",
                     labels.sizes(), " do not fit hidden ", hidden.sizes());
   TORCH_CHECK_VALUE(hidden.scalar_type() == weight.scalar_type(), "ilme::ops::linear_cross_entropy: hidden is ",
                     hidden.scalar_type(), ", the weight ", weight.scalar_type());
+  TORCH_CHECK_VALUE(vocabulary_size >= 0 && vocabulary_size <= weight.size(0),
+                    "ilme::ops::linear_cross_entropy: vocabulary_size is ", vocabulary_size, ", the weight has ",
+                    weight.size(0), " rows");
+  return vocabulary_size > 0 ? vocabulary_size : weight.size(0);
 }
 
 /// The rows whose label counts, and their labels. Labels outside the vocabulary are an error, not undefined behaviour.
@@ -51,11 +57,12 @@ inline at::Tensor counted_rows(const at::Tensor& labels, std::int64_t vocabulary
 
 /// The twin of the fused form below: hidden @ weight^T as a whole, then log-softmax in float32 (float64 for float64).
 inline LossSum linear_cross_entropy_reference(const at::Tensor& hidden, const at::Tensor& weight,
-                                              const at::Tensor& labels) {
-  detail::check_head(hidden, weight, labels);
+                                              const at::Tensor& labels, std::int64_t vocabulary_size = 0) {
+  const std::int64_t vocabulary = detail::check_head(hidden, weight, labels, vocabulary_size);
   const at::Tensor targets = labels.flatten();
-  const std::int64_t tokens = detail::counted_rows(targets, weight.size(0)).numel();
-  const at::Tensor logits = at::matmul(hidden.flatten(0, -2), weight.t()).to(detail::accumulate_type(hidden));
+  const std::int64_t tokens = detail::counted_rows(targets, vocabulary).numel();
+  const at::Tensor used = weight.narrow(0, 0, vocabulary);
+  const at::Tensor logits = at::matmul(hidden.flatten(0, -2), used.t()).to(detail::accumulate_type(hidden));
   return {at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoreIndex), tokens};
 }
 
@@ -64,6 +71,9 @@ struct LinearCrossEntropyOptions {
   std::int64_t chunk_bytes = std::int64_t{256} << 20;
   /// Takes the weight's gradient in float32; without one it goes through autograd.
   GradientReceiver weight_gradient = {};
+  /// Rows of the weight that stand for tokens, 0: all. Those past them (padding) take no part in the softmax, as if
+  /// their logits were minus infinity, and their gradient is zero.
+  std::int64_t vocabulary_size = 0;
 };
 
 namespace detail {
@@ -81,16 +91,20 @@ inline std::int64_t chunk_rows(std::int64_t vocabulary, std::int64_t chunk_bytes
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& labels, const at::Tensor& rows,
-                            bool hidden_gradient, bool weight_gradient, std::int64_t chunk_bytes,
-                            GradientReceiver receiver) {
+                            std::int64_t vocabulary, bool hidden_gradient, bool weight_gradient,
+                            std::int64_t chunk_bytes, GradientReceiver receiver) {
     const at::ScalarType precise = accumulate_type(hidden);
-    const std::int64_t vocabulary = weight.size(0), count = rows.numel();
+    const std::int64_t count = rows.numel();
     const std::int64_t chunk = chunk_rows(vocabulary, chunk_bytes);
     at::Tensor loss = at::zeros({}, hidden.options().dtype(precise));
-    at::Tensor d_hidden, d_weight;
+    const at::Tensor used = weight.narrow(0, 0, vocabulary);
+    at::Tensor d_hidden, d_weight, d_used;
     if (hidden_gradient) d_hidden = at::zeros_like(hidden, at::MemoryFormat::Contiguous);
-    if (weight_gradient) d_weight = at::zeros(weight.sizes(), weight.options().dtype(precise));
-    const at::Tensor weight_t = weight.t();
+    if (weight_gradient) {
+      d_weight = at::zeros(weight.sizes(), weight.options().dtype(precise));
+      d_used = d_weight.narrow(0, 0, vocabulary);
+    }
+    const at::Tensor weight_t = used.t();
     for (std::int64_t begin = 0; begin < count; begin += chunk) {
       const at::Tensor selected = rows.narrow(0, begin, std::min(chunk, count - begin));
       const at::Tensor x = hidden.index_select(0, selected);
@@ -102,12 +116,12 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       logits.sub_(log_normalizer).exp_();
       logits.scatter_add_(1, target, at::full({}, -1.0, logits.options()).expand_as(target));
       const at::Tensor d_logits = logits.to(hidden.scalar_type());
-      if (hidden_gradient) d_hidden.index_copy_(0, selected, at::mm(d_logits, weight));
+      if (hidden_gradient) d_hidden.index_copy_(0, selected, at::mm(d_logits, used));
       if (weight_gradient) {
         if (hidden.scalar_type() == precise) {
-          d_weight.addmm_(d_logits.t(), x);
+          d_used.addmm_(d_logits.t(), x);
         } else {
-          d_weight.add_(at::mm(d_logits.t(), x));
+          d_used.add_(at::mm(d_logits.t(), x));
         }
       }
     }
@@ -135,7 +149,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       d_weight.reset();
     }
     if (d_weight.defined()) d_weight = d_weight.to(weight.scalar_type());
-    return {d_hidden, d_weight, {}, {}, {}, {}, {}, {}};
+    return {d_hidden, d_weight, {}, {}, {}, {}, {}, {}, {}};
   }
 
   struct ReceiverHolder : torch::CustomClassHolder {
@@ -152,12 +166,12 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
 /// tokens 0. Throws c10::IndexError for a label outside the vocabulary, c10::ValueError for shapes that do not fit.
 inline LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                     const LinearCrossEntropyOptions& options = {}) {
-  detail::check_head(hidden, weight, labels);
+  const std::int64_t vocabulary = detail::check_head(hidden, weight, labels, options.vocabulary_size);
   const at::Tensor targets = labels.flatten();
-  const at::Tensor rows = detail::counted_rows(targets, weight.size(0));
+  const at::Tensor rows = detail::counted_rows(targets, vocabulary);
   const bool recording = c10::GradMode::is_enabled();
   const at::Tensor sum = detail::LinearCrossEntropyFunction::apply(
-      hidden.flatten(0, -2), weight, targets, rows, recording && hidden.requires_grad(),
+      hidden.flatten(0, -2), weight, targets, rows, vocabulary, recording && hidden.requires_grad(),
       recording && weight.requires_grad(), options.chunk_bytes, options.weight_gradient);
   return {sum, rows.numel()};
 }
