@@ -12,6 +12,7 @@
 #include <ilme/hf/model_folder.hpp>
 #include <ilme/lora/adapters.hpp>
 #include <ilme/nn/llama.hpp>
+#include <ilme/optim/parameter_group.hpp>
 #include <ilme/text/tokenizer.hpp>
 
 #include "support/program.hpp"
@@ -51,7 +52,11 @@ void finetune(const Options& options) {
   }
   auto source =
       data::chat_rows(examples, {.seed = options.seed}) | data::batched(options.batch_size) | data::prefetched(2);
-  if (!run_training(options, "fine-tuning", *model, source, {})) return;
+  TrainingRun run{.label = "fine-tuning", .total_steps = options.total_steps(source.batches_per_epoch())};
+  run.phases = {
+      {options.full ? "everything" : "adapters", run.total_steps, {}, options.schedule_over(run.total_steps)}};
+  run.settings = options.settings(run.total_steps);
+  if (run_training(options, run, *model, optim::trainable_parameters(*model), source) == RunEnd::stopped) return;
   if (options.full) {
     hf::save_model(*model, options.output, dtype, options.model);
   } else {

@@ -1,9 +1,13 @@
 // ilme-pretrain: continued pre-training of a Llama model on token shards.
+#include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ilme/core/allocator.hpp>
+#include <ilme/core/error.hpp>
 #include <ilme/data/batched.hpp>
 #include <ilme/data/packing.hpp>
 #include <ilme/data/prefetched.hpp>
@@ -11,7 +15,10 @@
 #include <ilme/evaluate/shards.hpp>
 #include <ilme/hf/model_folder.hpp>
 #include <ilme/nn/llama.hpp>
+#include <ilme/optim/parameter_group.hpp>
+#include <ilme/optim/schedule.hpp>
 #include <ilme/text/tokenizer.hpp>
+#include <ilme/train/phases.hpp>
 
 #include "support/program.hpp"
 #include "support/training.hpp"
@@ -20,7 +27,30 @@ namespace {
 
 struct Options : ilme::TrainingOptions {
   std::string eval_data, train = "all";
+  std::int64_t embedding_steps = 0;
 };
+
+/// What trains when: everything, the embeddings only, or one after the other.
+std::vector<ilme::train::Phase> phases(const Options& options, std::int64_t total_steps,
+                                       const ilme::optim::NamedParameters& parameters) {
+  using namespace ilme;
+  if (options.train == "embeddings") {
+    if (options.embedding_steps > 0) {
+      throw InputError("--embedding-steps is for --train all: --train embeddings trains nothing else in any step");
+    }
+    return {{"embeddings and head", total_steps, embedding_patterns(parameters), options.schedule_over(total_steps)}};
+  }
+  const std::int64_t first = options.embedding_steps;
+  if (first == 0) return {{"everything", total_steps, {}, options.schedule_over(total_steps)}};
+  if (first < 0 || first >= total_steps) {
+    throw InputError("--embedding-steps is ", first, ", expected 0 or more and less than the run's ", total_steps,
+                     " steps; --train embeddings trains the embeddings and the head only");
+  }
+  optim::Schedule constant = options.schedule_over(first);
+  constant.decay = optim::Decay::constant;
+  return {{"embeddings and head", first, embedding_patterns(parameters), constant},
+          {"everything", total_steps, {}, options.schedule_over(total_steps - first)}};
+}
 
 template <class Ops>
 void pretrain(const Options& options) {
@@ -30,19 +60,17 @@ void pretrain(const Options& options) {
   shards.require_tokenizer(tokenizer.fingerprint());
   const auto dtype = hf::parse_dtype(options.dtype);
   auto model = hf::load_model<nn::Llama<Ops>>(options.model, dtype);
-  if (options.train == "embeddings") {
-    for (auto& parameter : model->named_parameters()) {
-      const bool embedding = parameter.key() == "model.embed_tokens.weight" || parameter.key() == "lm_head.weight";
-      parameter.value().set_requires_grad(embedding);
-    }
-  }
   auto source = data::packed_rows(shards, {.sequence_length = options.sequence_length, .seed = options.seed}) |
                 data::batched(options.batch_size) | data::prefetched(2);
-  std::function<train::Metrics()> evaluation;
+  const auto parameters = optim::trainable_parameters(*model);
+  TrainingRun run{.label = "pretraining", .total_steps = options.total_steps(source.batches_per_epoch())};
+  run.phases = phases(options, run.total_steps, parameters);
+  run.settings = options.settings(run.total_steps);
+  run.settings.update({{"train", options.train}, {"embedding_steps", options.embedding_steps}});
   if (!options.eval_data.empty()) {
     const data::TokenShards held_out(options.eval_data);
     held_out.require_tokenizer(tokenizer.fingerprint());
-    evaluation = [&model, &options, held_out]() -> train::Metrics {
+    run.evaluate = [&model, &options, held_out]() -> train::Metrics {
       model->eval();
       const auto score = evaluate::score_shards(
           *model, held_out, {.window = options.sequence_length, .stride = options.sequence_length / 2});
@@ -50,7 +78,7 @@ void pretrain(const Options& options) {
       return {{"eval_bits_per_byte", score.bits_per_byte()}, {"eval_perplexity", score.perplexity()}};
     };
   }
-  if (run_training(options, "pretraining", *model, source, evaluation)) {
+  if (run_training(options, run, *model, parameters, source) == RunEnd::finished) {
     hf::save_model(*model, options.output, dtype, options.model);
     std::fprintf(stderr, "model written to %s\n", options.output.c_str());
   }
@@ -72,6 +100,10 @@ int main(int argc, char** argv) {
             ->type_name("DIR");
         app.add_option("--train", options->train, "all parameters, or embeddings: the embedding and the head only")
             ->check(CLI::IsMember({"all", "embeddings"}));
+        app.add_option("--embedding-steps", options->embedding_steps,
+                       "Train only the embedding and the head in the first so many of --steps, everything else frozen: "
+                       "a phase with a warm-up of its own, then at the constant --embedding-learning-rate; --schedule "
+                       "begins after it");
         options->add_to(app);
         return [options] {
           options->ops == "fused" ? pretrain<ilme::ops::Fused>(*options) : pretrain<ilme::ops::Reference>(*options);

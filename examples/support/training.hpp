@@ -3,13 +3,20 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -18,11 +25,14 @@
 #include <ilme/core/json.hpp>
 #include <ilme/core/progress.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
+#include <ilme/nn/concepts.hpp>
 #include <ilme/optim/adamw.hpp>
+#include <ilme/optim/parameter_group.hpp>
 #include <ilme/optim/schedule.hpp>
 #include <ilme/train/callbacks.hpp>
 #include <ilme/train/metric_log.hpp>
 #include <ilme/train/metrics_file.hpp>
+#include <ilme/train/phases.hpp>
 #include <ilme/train/resume.hpp>
 #include <ilme/train/tensorboard.hpp>
 #include <ilme/train/trainer.hpp>
@@ -37,6 +47,7 @@ struct TrainingOptions {
   double learning_rate = 3e-4, embedding_learning_rate = 0, min_learning_rate = 0, weight_decay = 0.1;
   double max_grad_norm = 1.0;
   std::int64_t warmup_steps = 0;
+  std::vector<std::string> learning_rates, weight_decays;  // PATTERN=X
   std::string schedule = "cosine", dtype = "bf16", ops = "fused";
   std::int64_t save_every = 0, keep = 2, log_every = 10, eval_every = 0;
   std::uint64_t seed = 0;
@@ -49,18 +60,27 @@ struct TrainingOptions {
         ->required();
     app.add_option("--steps", steps, "Optimizer steps; 0: as many as --epochs gives");
     app.add_option("--epochs", epochs, "Passes over the data, when --steps is not given");
-    app.add_option("--max-hours", max_hours, "Stop (and save) after so many hours; 0: never");
+    app.add_option("--max-hours", max_hours,
+                   "End the run after so many hours in all, evaluation and earlier processes included, with the "
+                   "schedule decayed by then and the result written; 0: no limit");
     app.add_option("--batch-size", batch_size, "Rows a micro-batch");
     app.add_option("--sequence-length", sequence_length, "Tokens a row; documents are packed into rows");
     app.add_option("--accumulate", accumulate, "Micro-batches an optimizer step, weighted by their counted tokens");
     app.add_option("--learning-rate", learning_rate, "Highest learning rate");
     app.add_option("--embedding-learning-rate", embedding_learning_rate,
                    "Highest learning rate of embeddings and head; 0: the same");
-    app.add_option("--warmup-steps", warmup_steps, "Steps of linear warm-up");
+    app.add_option("--learning-rate-for", learning_rates,
+                   "Highest learning rate of the parameters whose names match a pattern, such as *norm* or "
+                   "model.layers.0.*; repeatable, the first that matches counts")
+        ->type_name("PATTERN=X");
+    app.add_option("--warmup-steps", warmup_steps, "Steps of linear warm-up (of each phase, where there are two)");
     app.add_option("--min-learning-rate", min_learning_rate, "Learning rate at the end of the schedule");
     app.add_option("--schedule", schedule, "cosine, linear, constant, or wsd (falls over the last fifth)")
         ->check(CLI::IsMember({"cosine", "linear", "constant", "wsd"}));
     app.add_option("--weight-decay", weight_decay, "AdamW weight decay, on matrices only");
+    app.add_option("--weight-decay-for", weight_decays,
+                   "Weight decay of the parameters whose names match a pattern, vectors too; repeatable, as above")
+        ->type_name("PATTERN=X");
     app.add_option("--max-grad-norm", max_grad_norm, "Clip the gradient to this global norm; 0: never");
     app.add_option("--dtype", dtype, "Compute in fp32 or bf16; bf16 keeps fp32 master weights")
         ->check(CLI::IsMember({"fp32", "bf16"}));
@@ -85,13 +105,21 @@ struct TrainingOptions {
             {"learning_rate", learning_rate},
             {"embedding_learning_rate", embedding_learning_rate},
             {"min_learning_rate", min_learning_rate},
+            {"learning_rate_for", learning_rates},
             {"warmup_steps", warmup_steps},
             {"schedule", schedule},
             {"weight_decay", weight_decay},
+            {"weight_decay_for", weight_decays},
             {"max_grad_norm", max_grad_norm},
             {"dtype", dtype},
             {"ops", ops},
             {"seed", seed}};
+  }
+
+  /// A phase's schedule: warm-up and decay over so many steps.
+  optim::Schedule schedule_over(std::int64_t phase_steps) const {
+    return {optim::parse_decay(schedule), learning_rate, min_learning_rate, std::min(warmup_steps, phase_steps),
+            phase_steps};
   }
 
   std::int64_t total_steps(std::int64_t batches_per_epoch) const {
@@ -102,6 +130,52 @@ struct TrainingOptions {
     return static_cast<std::int64_t>(std::ceil(micro_batches / static_cast<double>(accumulate)));
   }
 };
+
+/// The patterns that match the token embedding and the head among these parameters (one of them when they are tied).
+inline std::vector<std::string> embedding_patterns(const optim::NamedParameters& parameters) {
+  std::vector<std::string> names;
+  for (const auto& [name, parameter] : parameters) {
+    if (name == "model.embed_tokens.weight" || name == "lm_head.weight") names.push_back(name);
+  }
+  return names;
+}
+
+/// The groups of --learning-rate-for, --weight-decay-for and --embedding-learning-rate, in this order.
+inline std::vector<optim::ParameterGroup> parameter_groups(const TrainingOptions& options,
+                                                           const optim::NamedParameters& parameters) {
+  std::vector<optim::ParameterGroup> groups;
+  const auto add = [&](const std::vector<std::string>& texts, const char* option, auto&& set) {
+    for (const std::string& text : texts) {
+      const std::size_t equals = text.rfind('=');
+      double value = -1;
+      const char* end = text.data() + text.size();
+      if (equals != std::string::npos && equals > 0) {
+        const auto result = std::from_chars(text.data() + equals + 1, end, value);
+        if (result.ec != std::errc() || result.ptr != end) value = -1;
+      }
+      if (!(value >= 0)) {
+        throw InputError(option, " ", text, ": expected PATTERN=X with a number X of 0 or more, such as *norm*=1e-4");
+      }
+      groups.push_back({.pattern = text.substr(0, equals)});
+      set(groups.back(), value);
+    }
+  };
+  add(options.learning_rates, "--learning-rate-for",
+      [&](optim::ParameterGroup& group, double value) { group.learning_rate_scale = value / options.learning_rate; });
+  add(options.weight_decays, "--weight-decay-for",
+      [](optim::ParameterGroup& group, double value) { group.weight_decay = value; });
+  if (options.embedding_learning_rate > 0) {
+    const auto patterns = embedding_patterns(parameters);
+    if (patterns.empty()) {
+      throw InputError("--embedding-learning-rate: neither the embeddings nor the head are trained in this run");
+    }
+    for (const std::string& pattern : patterns) {
+      groups.push_back(
+          {.pattern = pattern, .learning_rate_scale = options.embedding_learning_rate / options.learning_rate});
+    }
+  }
+  return groups;
+}
 
 /// The newest usable checkpoint that --resume allows. Damaged ones are passed over with a warning.
 inline std::optional<checkpoint::Loaded> find_checkpoint(const TrainingOptions& options,
@@ -127,37 +201,44 @@ inline double peak_memory_bytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024.0;
 }
 
-/// Trains `model`'s trainable parameters on `source`, from a checkpoint where there is one; logs, saves, stops cleanly
-/// on a signal. `evaluate` (may be empty) gives held-out figures. Returns whether the last step was reached.
+/// What a program gives to its run beside the options.
+struct TrainingRun {
+  std::string label;  ///< for the progress bar
+  std::int64_t total_steps = 0;
+  std::vector<train::Phase> phases = {};
+  Json settings = Json::object();                 ///< stored with checkpoints and compared on resume
+  std::function<train::Metrics()> evaluate = {};  ///< held-out figures; may be empty
+};
+
+/// How a run ended. `stopped`: by a signal, to go on later.
+enum class RunEnd { finished, stopped };
+
+/// Trains `parameters` of `model` on `source`, from a checkpoint where there is one; logs, saves, stops cleanly on a
+/// signal.
 template <class Model, class Source>
-bool run_training(const TrainingOptions& options, const std::string& label, Model& model, Source& source,
-                  const std::function<train::Metrics()>& evaluate) {
-  const std::int64_t total_steps = options.total_steps(source.batches_per_epoch());
-  const optim::Schedule schedule{optim::parse_decay(options.schedule), options.learning_rate, options.min_learning_rate,
-                                 options.warmup_steps, total_steps};
-  optim::AdamWOptions adamw{.weight_decay = options.weight_decay};
-  if (options.embedding_learning_rate > 0) {
-    const double scale = options.embedding_learning_rate / options.learning_rate;
-    adamw.learning_rate_scale = [scale](const std::string& name) {
-      return name == "model.embed_tokens.weight" || name == "lm_head.weight" ? scale : 1.0;
-    };
-  }
-  optim::AdamW optimizer(optim::trainable_parameters(model), adamw);
+RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Model& model,
+                    const optim::NamedParameters& parameters, Source& source) {
+  const double max_seconds = options.max_hours * 3600;
+  if (!(options.learning_rate > 0))
+    throw InputError("--learning-rate is ", options.learning_rate, ", expected more than 0");
+  optim::AdamW optimizer(parameters,
+                         {.weight_decay = options.weight_decay, .groups = parameter_groups(options, parameters)});
+  train::Phases phases(parameters, run.phases, max_seconds);
   train::Trainer trainer(model, loss::LinearCrossEntropy{.vocabulary_size = nn::used_vocabulary(model)}, optimizer,
                          source,
-                         {.total_steps = total_steps,
+                         {.total_steps = run.total_steps,
                           .accumulate = options.accumulate,
                           .max_grad_norm = options.max_grad_norm,
-                          .learning_rate = schedule});
+                          .learning_rate = [&](std::int64_t step) { return phases.learning_rate(step); }});
 
   const std::filesystem::path output = options.output;
   checkpoint::CheckpointStore store(output / "checkpoints", options.keep);
-  const Json settings = options.settings(total_steps);
   if (const auto checkpoint = find_checkpoint(options, store)) {
     train::restore(trainer, *checkpoint);
-    report_changed_settings(checkpoint->state.at("settings"), settings);
+    if (checkpoint->state.contains("phases")) phases.restore(checkpoint->state.at("phases"));
+    report_changed_settings(checkpoint->state.at("settings"), run.settings);
     std::fprintf(stderr, "resuming from %s (step %lld of %lld)\n", checkpoint->path.c_str(),
-                 static_cast<long long>(trainer.step()), static_cast<long long>(total_steps));
+                 static_cast<long long>(trainer.step()), static_cast<long long>(run.total_steps));
   }
 
   train::MetricLog log;
@@ -165,15 +246,24 @@ bool run_training(const TrainingOptions& options, const std::string& label, Mode
   train::EventFileWriter events(
       options.tensorboard.empty() ? output / "tensorboard" : std::filesystem::path(options.tensorboard),
       trainer.step());
-  events.text("settings", "```json\n" + settings.dump(2) + "\n```", trainer.step());
-  train::Console console(label, trainer.step(), total_steps, options.log_every);
+  events.text("settings", "```json\n" + run.settings.dump(2) + "\n```", trainer.step());
+  train::Console console(run.label, trainer.step(), run.total_steps, options.log_every);
   log.add([&](std::int64_t step, const train::Metrics& metrics) { metrics_file.write(step, metrics); });
   log.add([&](std::int64_t step, const train::Metrics& metrics) {
     for (const auto& [name, value] : metrics) events.scalar(name, value, step);
     events.flush();
   });
-  const auto evaluate_and_say = [&] {
-    const train::Metrics metrics = evaluate();
+  phases.on_begin([&](const train::Phase& phase, std::size_t index, std::int64_t step) {
+    if (run.phases.size() == 1) return;
+    std::int64_t trained = 0;
+    for (const auto& [name, parameter] : parameters) trained += parameter.requires_grad() ? parameter.numel() : 0;
+    const std::string line = concat("phase ", index + 1, " of ", run.phases.size(), " from step ", step, ": ",
+                                    phase.name, " (", format_count(static_cast<double>(trained)), " parameters train)");
+    console.say(line);
+    events.text("phase", line, step);
+  });
+  const auto evaluate = [&] {
+    const train::Metrics metrics = run.evaluate();
     std::string line = concat("step=", trainer.step());
     for (const auto& [name, value] : metrics) line += concat(" ", name, "=", value);
     console.say(line);
@@ -183,15 +273,20 @@ bool run_training(const TrainingOptions& options, const std::string& label, Mode
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t first_step = trainer.step(), first_position = trainer.positions_seen();
   train::StopOnSignal stop;
-  train::Checkpoints checkpoints(store, options.save_every, settings, trainer.step());
+  train::Checkpoints checkpoints(
+      store, options.save_every,
+      [&] {
+        return Json{{"settings", run.settings}, {"phases", phases.state()}};
+      },
+      trainer.step());
   train::LogMetrics log_metrics(log, options.log_every);
-  train::TimeLimit limit(options.max_hours * 3600);
+  train::TimeLimit limit(max_seconds);
   model.train();
-  if (evaluate) {
-    trainer.run(stop, limit, log_metrics, console, train::Evaluate(log, options.eval_every, evaluate_and_say),
+  if (run.evaluate) {
+    trainer.run(stop, limit, phases, log_metrics, console, train::Evaluate(log, options.eval_every, evaluate),
                 checkpoints);
   } else {
-    trainer.run(stop, limit, log_metrics, console, checkpoints);
+    trainer.run(stop, limit, phases, log_metrics, console, checkpoints);
   }
   model.eval();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -199,12 +294,16 @@ bool run_training(const TrainingOptions& options, const std::string& label, Mode
   std::fprintf(stderr, "%lld steps in %s, %s tokens/s, peak memory %s\n",
                static_cast<long long>(trainer.step() - first_step), format_duration(seconds).c_str(),
                format_count(seconds > 0 ? positions / seconds : 0).c_str(), format_bytes(peak_memory_bytes()).c_str());
-  if (trainer.step() < total_steps) {
-    std::fprintf(stderr, "stopped at step %lld of %lld; the same command goes on from there\n",
-                 static_cast<long long>(trainer.step()), static_cast<long long>(total_steps));
-    return false;
+  const auto at_step = [&](const char* text, const char* rest) {
+    std::fprintf(stderr, "%s at step %lld of %lld; %s\n", text, static_cast<long long>(trainer.step()),
+                 static_cast<long long>(run.total_steps), rest);
+  };
+  if (trainer.step() < trainer.total_steps()) {
+    at_step("stopped", "the same command goes on from there");
+    return RunEnd::stopped;
   }
-  return true;
+  if (trainer.step() < run.total_steps) at_step("--max-hours reached", "a larger one goes on from there");
+  return RunEnd::finished;
 }
 
 }  // namespace ilme

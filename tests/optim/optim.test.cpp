@@ -60,16 +60,22 @@ TEST_CASE("AdamW's state survives a round trip exactly; a wrong shape is refused
     auto g = gradient(step);
     first.step(g, 0.1);
   }
-  std::map<std::string, at::Tensor> saved;
-  for (const auto& [name, tensor] : first.state()) saved[name] = tensor.clone();
-  second.load_state([&](const std::string& name) { return saved.at(name); });
+  NamedParameters saved;
+  for (const auto& [name, tensor] : first.state()) saved.emplace_back(name, tensor.clone());
+  second.load_state(saved);
   for (std::uint64_t step = 3; step < 6; ++step) {
     auto g = gradient(step), h = gradient(step);
     first.step(g, 0.1);
     second.step(h, 0.1);
   }
   CHECK(at::equal(a, b));
-  CHECK_THROWS_AS(second.load_state([](const std::string&) { return at::zeros({7}); }), ilme::InputError);
+  NamedParameters wrong = saved, foreign = saved;
+  wrong.back().second = at::zeros({7});
+  CHECK_THROWS_AS(second.load_state(wrong), ilme::InputError);
+  foreign.emplace_back("v.step", at::zeros({}));
+  CHECK_THROWS_AS(second.load_state(foreign), ilme::InputError);
+  saved.pop_back();
+  CHECK_THROWS_AS(second.load_state(saved), ilme::InputError);
 }
 
 TEST_CASE("a parameter without a gradient is left alone") {

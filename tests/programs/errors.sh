@@ -26,6 +26,12 @@ refuses 2 accumulate new $P --output new --accumulate 0
 refuses 2 learning new $P --output new --learning-rate nan
 refuses 2 schedule new $P --output new --schedule cosin
 refuses 2 "heads" new "$BIN/ilme-model" init --tokenizer tokenizer --hidden-size 30 --layers 1 --heads 4 --output new
+refuses 2 'nrom.*matches no parameter.*model.layers' new $P --output new --learning-rate-for '*nrom*=1e-4'
+refuses 2 PATTERN=X new $P --output new --weight-decay-for '*norm*'
+refuses 2 PATTERN=X new $P --output new --weight-decay-for '*norm*=0.1x'
+refuses 2 "embedding-steps is 5.*5 steps" new $P --output new --steps 5 --embedding-steps 5
+refuses 2 "embedding-steps" new $P --output new --steps 5 --embedding-steps 2 --train embeddings
+refuses 2 "embedding-learning-rate" new $F --output new --data "$DATA/az_chat.jsonl" --embedding-learning-rate 1e-3
 
 # Damaged files.
 cp -r model broken && truncate -s -5 broken/model.safetensors

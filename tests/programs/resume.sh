@@ -7,6 +7,10 @@ PRETRAIN=("$BIN/ilme-pretrain" --model model --data shards --steps 60 --batch-si
   --learning-rate 3e-3 --save-every 7 --log-every 1 --seed 5)
 FINETUNE=("$BIN/ilme-finetune" --model model --data chat.jsonl --steps 40 --batch-size 2 --sequence-length 128
   --learning-rate 3e-3 --save-every 7 --log-every 1 --lora-rank 4 --lora-dropout 0.2 --seed 5)
+# Embeddings first: killed before, at and after the switch.
+PHASES=("$BIN/ilme-pretrain" --model model --data shards --steps 36 --embedding-steps 18 --batch-size 2
+  --sequence-length 32 --learning-rate 3e-3 --embedding-learning-rate 1e-2 --weight-decay-for '*embed*=0' --warmup-steps 3
+  --save-every 6 --log-every 1 --seed 5)
 
 # killed OUTPUT COMMAND...: kills the run three times at growing numbers of records, then lets it finish.
 killed() {
@@ -23,13 +27,36 @@ killed() {
   grep -q 'resuming from' log.txt || fail "the run did not resume: $(head -n 5 log.txt)"
 }
 
-for kind in pretrain finetune; do
-  if [ $kind = pretrain ]; then command=("${PRETRAIN[@]}") result=model.safetensors; else command=("${FINETUNE[@]}") result=adapter_model.safetensors; fi
+for kind in pretrain finetune phases; do
+  result=model.safetensors
+  case $kind in
+    pretrain) command=("${PRETRAIN[@]}") ;;
+    finetune) command=("${FINETUNE[@]}") result=adapter_model.safetensors ;;
+    phases) command=("${PHASES[@]}") ;;
+  esac
   "${command[@]}" --output whole-$kind >/dev/null 2>&1 || fail "$kind does not run"
   killed killed-$kind "${command[@]}"
   diff <(losses whole-$kind) <(losses killed-$kind) || fail "$kind: the losses differ"
   cmp whole-$kind/$result killed-$kind/$result || fail "$kind: the results differ"
 done
+
+"${PHASES[@]}" --resume never --output phases 2>&1 >/dev/null | grep '^phase' >phases.txt
+diff phases.txt - <<'EOF' || fail "the phases are not said: $(cat phases.txt)"
+phase 1 of 2 from step 1: embeddings and head (12.8k parameters train)
+phase 2 of 2 from step 19: everything (37.5k parameters train)
+EOF
+grep -q '"learning_rate":0.003[0-9]*,"learning_rate/model.embed_tokens.weight":0.01' phases/metrics.jsonl ||
+  fail "learning rates by group are not logged: $(sed -n 21p phases/metrics.jsonl)"
+
+# The end of time is an end like any other: the model is there, and no step follows.
+TIMED=("$BIN/ilme-pretrain" --model model --data shards --steps 1000000 --max-hours 0.0004 --batch-size 2
+  --sequence-length 32 --output timed)
+for run in first again; do
+  "${TIMED[@]}" >log.txt 2>&1 || fail "--max-hours: $(tail -n 3 log.txt)"
+  grep -q -- '--max-hours reached at step' log.txt || fail "--max-hours is not said: $(cat log.txt)"
+  [ -s timed/model.safetensors ] || fail "--max-hours: no model"
+done
+grep -q '^0 steps' log.txt || fail "a run without time left took steps: $(cat log.txt)"
 
 # SIGTERM: a checkpoint, a clean end, and the rest later.
 "${PRETRAIN[@]}" --output stopped >log.txt 2>&1 &

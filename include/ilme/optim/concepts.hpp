@@ -2,26 +2,27 @@
 #pragma once
 
 #include <concepts>
-#include <functional>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include <ilme/optim/parameter_group.hpp>
+
 namespace ilme::optim {
 
-/// `parameters()` gives the tensors that it updates; `step(gradients, learning_rate, clip)` takes their gradients in
-/// that order and divides them by `clip` first; `state()` and `load_state(find)` carry named tensors to and from a
-/// checkpoint.
+/// `named_parameters()` gives the tensors that it may update; `step(gradients, learning_rate, clip)` takes their
+/// gradients in that order, undefined for those that do not train now, and divides them by `clip` first. For
+/// checkpoints: `updated_parameters()` are those that are not what they were at the start, `state()` and
+/// `load_state(state)` carry named tensors.
 template <class O>
 concept Optimizer = requires(O& optimizer, std::vector<at::Tensor>& gradients, const std::optional<at::Tensor>& clip,
-                             const std::function<at::Tensor(const std::string&)>& find) {
-  { optimizer.parameters() } -> std::convertible_to<std::vector<at::Tensor>>;
+                             const NamedParameters& state) {
+  { optimizer.named_parameters() } -> std::convertible_to<NamedParameters>;
   optimizer.step(gradients, 1e-3, clip);
-  { optimizer.state() } -> std::convertible_to<std::vector<std::pair<std::string, at::Tensor>>>;
-  optimizer.load_state(find);
+  { optimizer.updated_parameters() } -> std::convertible_to<NamedParameters>;
+  { optimizer.state() } -> std::convertible_to<NamedParameters>;
+  optimizer.load_state(state);
 };
 
 }  // namespace ilme::optim

@@ -32,12 +32,14 @@ struct Schedule {
   std::int64_t total_steps = 1;
   double decay_fraction = 0.2;
 
-  /// The learning rate of step `step`, counted from 1 to total_steps; `floor` after the end (`peak` for constant).
-  double operator()(std::int64_t step) const {
+  /// The learning rate of step `step`, counted from 1 to total_steps; `floor` after the end (`peak` for constant). With
+  /// a limit of time, `time_share` is the share of it that has passed: the decay is as far as steps or time are, the
+  /// one that is further.
+  double operator()(std::int64_t step, double time_share = 0) const {
     if (step <= warmup_steps) return peak * static_cast<double>(step) / static_cast<double>(warmup_steps);
     const auto after = static_cast<double>(step - warmup_steps);
     const auto length = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
-    const double progress = std::min(after / length, 1.0);
+    const double progress = std::min(std::max(after / length, time_share), 1.0);
     switch (decay) {
       case Decay::constant:
         return peak;

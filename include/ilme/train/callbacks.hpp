@@ -1,7 +1,6 @@
 /// Callbacks of Trainer::run: logging, console, checkpoints, evaluation, a clean stop.
 #pragma once
 
-#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -30,16 +29,30 @@ class Window {
     last_ = report;
   }
   double tokens_per_second() const { return seconds_ > 0 ? static_cast<double>(positions_) / seconds_ : 0; }
-  Metrics metrics(std::int64_t positions_seen) const {
-    return {{"loss", last_.loss},
-            {"grad_norm", last_.grad_norm},
-            {"learning_rate", last_.learning_rate},
-            {"tokens_per_second", tokens_per_second()},
-            {"loss_tokens", static_cast<double>(last_.loss_tokens)},
-            {"tokens_seen", static_cast<double>(positions_seen)}};
+  template <class Trainer>
+  Metrics metrics(Trainer& trainer) const {
+    Metrics all{{"loss", last_.loss}, {"grad_norm", last_.grad_norm}};
+    put_learning_rates(all, trainer);
+    all.insert(all.end(), {{"tokens_per_second", tokens_per_second()},
+                           {"loss_tokens", static_cast<double>(last_.loss_tokens)},
+                           {"tokens_seen", static_cast<double>(trainer.positions_seen())}});
+    return all;
   }
 
  private:
+  /// The rate of what trains, then under its pattern that of each group with a rate of its own.
+  template <class Trainer>
+  void put_learning_rates(Metrics& metrics, Trainer& trainer) const {
+    metrics.emplace_back("learning_rate", last_.learning_rate);
+    if constexpr (requires { trainer.optimizer().learning_rates(1.0); }) {
+      const auto rates = trainer.optimizer().learning_rates(last_.learning_rate);
+      if (!rates.empty()) metrics.back().second = rates.front().second;
+      for (const auto& [pattern, rate] : rates) {
+        if (!pattern.empty()) metrics.emplace_back("learning_rate/" + pattern, rate);
+      }
+    }
+  }
+
   double seconds_ = 0;
   std::int64_t positions_ = 0;
   StepReport last_;
@@ -54,7 +67,9 @@ inline std::string printed(double value) {
 }  // namespace detail
 
 /// Writes every `every`-th step's figures to a log. `loss`, `grad_norm` and `learning_rate` are the step's own,
-/// `tokens_per_second` is of all positions computed since the last record.
+/// `tokens_per_second` is of all positions computed since the last record. Where groups of parameters have learning
+/// rates of their own, `learning_rate` is that of the rest (of the first group when nothing else trains) and
+/// `learning_rate/<pattern>` that of each group.
 class LogMetrics {
  public:
   LogMetrics(const MetricLog& log, std::int64_t every) : log_(log), every_(every) {}
@@ -63,7 +78,7 @@ class LogMetrics {
   void on_step(Trainer& trainer, const StepReport& report) {
     window_.add(report);
     if (report.step % every_ != 0 && report.step != trainer.total_steps()) return;
-    log_.write(report.step, window_.metrics(trainer.positions_seen()));
+    log_.write(report.step, window_.metrics(trainer));
     window_ = {};
   }
 
@@ -99,7 +114,7 @@ class Console {
     }
     if (report.step % every_ != 0 && report.step != trainer.total_steps()) return;
     std::string line = concat("step=", report.step);
-    for (const auto& [name, value] : window_.metrics(trainer.positions_seen())) {
+    for (const auto& [name, value] : window_.metrics(trainer)) {
       line += " " + name + "=" + detail::printed(value);
     }
     std::fprintf(stderr, "%s\n", line.c_str());
@@ -124,11 +139,13 @@ class Console {
 };
 
 /// Saves every `every` steps (0: only at the end) and whenever the run ends early, so that it can go on from there.
-/// `saved_step` is the step that the run resumed from: it is not saved once more.
+/// `more()` gives what is stored beside the trainer's state (snapshot). `saved_step` is the step that the run resumed
+/// from: it is not saved once more.
 class Checkpoints {
  public:
-  Checkpoints(checkpoint::CheckpointStore& store, std::int64_t every, Json settings, std::int64_t saved_step = 0)
-      : store_(store), every_(every), settings_(std::move(settings)), saved_(saved_step) {}
+  Checkpoints(checkpoint::CheckpointStore& store, std::int64_t every, std::function<Json()> more,
+              std::int64_t saved_step = 0)
+      : store_(store), every_(every), more_(std::move(more)), saved_(saved_step) {}
 
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport& report) {
@@ -142,13 +159,13 @@ class Checkpoints {
  private:
   template <class Trainer>
   void save(Trainer& trainer) {
-    store_.save(trainer.step(), snapshot(trainer, settings_));
+    store_.save(trainer.step(), snapshot(trainer, more_()));
     saved_ = trainer.step();
   }
 
   checkpoint::CheckpointStore& store_;
   std::int64_t every_;
-  Json settings_;
+  std::function<Json()> more_;
   std::int64_t saved_;
 };
 
@@ -170,20 +187,23 @@ class Evaluate {
   std::function<Metrics()> evaluate_;
 };
 
-/// Ends the run after `max_seconds` of wall time (0: never).
+/// Ends the run, for good, with the step in which its wall time (Trainer::seconds) reaches `max_seconds` (0: never).
+/// Callbacks that do something after the last step come after this one.
 class TimeLimit {
  public:
-  explicit TimeLimit(double max_seconds) : max_seconds_(max_seconds), start_(std::chrono::steady_clock::now()) {}
+  explicit TimeLimit(double max_seconds) : max_seconds_(max_seconds) {}
 
   template <class Trainer>
+  void before_step(Trainer& trainer) {  // a run that goes on may have no time left
+    if (max_seconds_ > 0 && trainer.seconds() >= max_seconds_) trainer.finish_here();
+  }
+  template <class Trainer>
   void on_step(Trainer& trainer, const StepReport&) {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    if (max_seconds_ > 0 && elapsed.count() >= max_seconds_) trainer.request_stop();
+    before_step(trainer);
   }
 
  private:
   double max_seconds_;
-  std::chrono::steady_clock::time_point start_;
 };
 
 /// Turns SIGINT and SIGTERM into a stop after the current step; a second signal ends the process at once. Handlers are

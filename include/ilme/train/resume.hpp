@@ -1,8 +1,7 @@
 /// A trainer's whole state to and from a checkpoint.
 #pragma once
 
-#include <string>
-#include <utility>
+#include <cstddef>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -12,20 +11,21 @@
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/io/safetensors.hpp>
-#include <ilme/optim/adamw.hpp>
 
 namespace ilme::train {
 
-/// Everything that decides how the run goes on: the trainable parameters, the optimizer's state, the random generator
-/// (dropout), the counters and the source's place. Frozen parameters come from the model folder again. `settings` (the
-/// run's options) are stored beside it. Tensors are the live ones: save before the next step.
+/// Everything that decides how the run goes on: the parameters that have been updated, the optimizer's state, the
+/// random generator (dropout), the counters and the source's place. Parameters that are frozen, or have been so far,
+/// come from the model folder again. `more` is stored beside it (the run's settings, the state of callbacks). Tensors
+/// are the live ones: save before the next step.
 template <class Trainer>
-checkpoint::Contents snapshot(Trainer& trainer, Json settings = Json::object()) {
+checkpoint::Contents snapshot(Trainer& trainer, const Json& more = Json::object()) {
   checkpoint::Contents contents;
-  contents.files["model"] = optim::trainable_parameters(trainer.model());
+  contents.files["model"] = trainer.optimizer().updated_parameters();
   contents.files["optimizer"] = trainer.optimizer().state();
   contents.files["random"] = {{"cpu_generator", at::detail::getDefaultCPUGenerator().get_state()}};
-  contents.state = {{"trainer", trainer.state()}, {"settings", std::move(settings)}};
+  contents.state = more;
+  contents.state["trainer"] = trainer.state();
   return contents;
 }
 
@@ -35,21 +35,22 @@ template <class Trainer>
 void restore(Trainer& trainer, const checkpoint::Loaded& checkpoint) {
   const c10::NoGradGuard no_gradient;
   const auto& model = checkpoint.file("model");
-  const auto parameters = optim::trainable_parameters(trainer.model());
-  for (const auto& [name, parameter] : parameters) {
+  std::size_t found = 0;
+  for (const auto& [name, parameter] : trainer.optimizer().named_parameters()) {
+    if (!model.contains(name)) continue;
     const at::Tensor saved = model.tensor(name);
     if (saved.sizes() != parameter.sizes()) {
       throw InputError(model.path().string(), ": tensor \"", name, "\" has shape ", saved.sizes(), ", this model has ",
                        parameter.sizes());
     }
-    parameter.copy_(saved);
+    at::Tensor(parameter).copy_(saved);
+    ++found;
   }
-  if (model.names().size() != parameters.size()) {
-    throw InputError(model.path().string(), ": holds ", model.names().size(), " tensors, this run trains ",
-                     parameters.size());
+  trainer.optimizer().load_state(checkpoint.file("optimizer").tensors());
+  if (found != model.names().size() || found != trainer.optimizer().updated_parameters().size()) {
+    throw InputError(model.path().string(), ": holds ", model.names().size(), " tensors, of which this run trains ",
+                     found);
   }
-  const auto& optimizer = checkpoint.file("optimizer");
-  trainer.optimizer().load_state([&](const std::string& name) { return optimizer.tensor(name); });
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(checkpoint.file("random").tensor("cpu_generator").clone());
   trainer.restore(checkpoint.state.at("trainer"));

@@ -46,10 +46,12 @@ struct StepReport {
   bool skipped = false;  ///< nothing was learnt: no counted token, or a loss or norm that is not finite
 };
 
+/// Told of each step before it (`before_step(trainer)`; `trainer.step()` is the one before), after it, or both.
 template <class C, class Trainer>
 concept Callback = requires(C& callback, Trainer& trainer, const StepReport& report) {
   callback.on_step(trainer, report);
-};
+}
+|| requires(C& callback, Trainer& trainer) { callback.before_step(trainer); };
 
 /// A thin loop over `train_step`; holds references, owns only counters and the gradient sink. The loss of a step is the
 /// sum of token losses over all its micro-batches divided by their number of counted tokens, as one large batch would
@@ -63,7 +65,7 @@ class Trainer {
         optimizer_(optimizer),
         source_(source),
         options_(std::move(options)),
-        sink_(optimizer.parameters()) {
+        sink_(tensors(optimizer.named_parameters())) {
     if (options_.accumulate < 1) throw InputError("accumulate is ", options_.accumulate, ", expected 1 or more");
     if (!options_.learning_rate) throw InputError("TrainerOptions::learning_rate is not set");
   }
@@ -91,24 +93,31 @@ class Trainer {
     return report;
   }
 
-  /// Steps until the last one or a request to stop, calling each callback's `on_step(trainer, report)` in order, and at
-  /// the end `on_end(trainer)` of those that have one.
+  /// Steps until the last one or a request to stop, calling each callback's `before_step(trainer)` and
+  /// `on_step(trainer, report)` in order, and at the end `on_end(trainer)`, of those that have them.
   template <class... Callbacks>
   requires(Callback<Callbacks, Trainer>&&...) void run(Callbacks&&... callbacks) {
-    while (step_ < options_.total_steps && !stop_requested_) {
+    while (!ended()) {
+      (before_step(callbacks), ...);
+      if (ended()) break;
       const StepReport report = train_step();
-      (callbacks.on_step(*this, report), ...);
+      (on_step(callbacks, report), ...);
     }
-    (finish(callbacks), ...);
+    (on_end(callbacks), ...);
   }
 
-  /// Makes `run` return after the current step.
+  /// Makes `run` return after the current step; the run can go on later.
   void request_stop() noexcept { stop_requested_ = true; }
-  bool stop_requested() const noexcept { return stop_requested_; }
+  /// Makes the current step the run's last one.
+  void finish_here() noexcept { options_.total_steps = step_; }
 
   std::int64_t step() const noexcept { return step_; }
   std::int64_t total_steps() const noexcept { return options_.total_steps; }
   std::int64_t positions_seen() const noexcept { return positions_seen_; }
+  /// Wall time of the run so far, that of earlier processes included, from the trainer's making to a checkpoint.
+  double seconds() const {
+    return earlier_seconds_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - made_).count();
+  }
   Model& model() noexcept { return model_; }
   Optimizer& optimizer() noexcept { return optimizer_; }
   optim::GradientSink& gradient_sink() noexcept { return sink_; }
@@ -118,6 +127,7 @@ class Trainer {
   Json state() const {
     return {{"step", step_},
             {"positions_seen", positions_seen_},
+            {"seconds", seconds()},
             {"accumulate", options_.accumulate},
             {"source", source_.state()}};
   }
@@ -132,6 +142,7 @@ class Trainer {
     source_.restore(state.at("source"));
     step_ = object.require<std::int64_t>("step");
     positions_seen_ = object.require<std::int64_t>("positions_seen");
+    earlier_seconds_ = object.get<double>("seconds", 0);
   }
 
  private:
@@ -186,8 +197,24 @@ class Trainer {
     }
   }
 
+  static std::vector<at::Tensor> tensors(const optim::NamedParameters& parameters) {
+    std::vector<at::Tensor> all;
+    for (const auto& [name, tensor] : parameters) all.push_back(tensor);
+    return all;
+  }
+
+  bool ended() const { return stop_requested_ || step_ >= options_.total_steps; }
+
   template <class C>
-  void finish(C& callback) {
+  void before_step(C& callback) {
+    if constexpr (requires { callback.before_step(*this); }) callback.before_step(*this);
+  }
+  template <class C>
+  void on_step(C& callback, const StepReport& report) {
+    if constexpr (requires { callback.on_step(*this, report); }) callback.on_step(*this, report);
+  }
+  template <class C>
+  void on_end(C& callback) {
     if constexpr (requires { callback.on_end(*this); }) callback.on_end(*this);
   }
 
@@ -199,6 +226,8 @@ class Trainer {
   optim::GradientSink sink_;
   std::int64_t step_ = 0, positions_seen_ = 0, bad_steps_ = 0;
   bool stop_requested_ = false;
+  double earlier_seconds_ = 0;
+  std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace ilme::train
