@@ -90,6 +90,7 @@ class GradientSink {
     void operator()(const torch::autograd::Variable& parameter) override {
       at::Tensor gradient = std::move(parameter.mutable_grad());
       parameter.mutable_grad() = at::Tensor();
+      if (!gradient.defined()) return;  // autograd calls also when an operation has handed it to the receiver
       state->take(index, std::move(gradient));
     }
     std::shared_ptr<State> state;
