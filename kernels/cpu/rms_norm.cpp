@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "level.hpp"
 #include "rms_norm_rows.hpp"
 
 namespace ilme::kernels::cpu {
@@ -24,19 +25,10 @@ std::int64_t part_count(std::int64_t rows) { return std::clamp<std::int64_t>(row
 
 const RmsNormRows& rms_norm_rows() {
 #if defined(__x86_64__)
-  static const RmsNormRows& kFastest = []() -> const RmsNormRows& {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq")) {
-      return kRmsNormAvx512;
-    }
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")
-               ? kRmsNormAvx2
-               : kRmsNormBaseline;
-  }();
-  return kFastest;
-#else
-  return kRmsNormBaseline;
+  if (level() >= Level::avx512) return kRmsNormAvx512;
+  if (level() == Level::avx2) return kRmsNormAvx2;
 #endif
+  return kRmsNormBaseline;
 }
 
 const char* rms_norm_forward(const RmsNormForward& a) {

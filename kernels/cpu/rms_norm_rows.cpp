@@ -1,99 +1,13 @@
-// Forward and backward of RMSNorm over a range of rows. ILME_ROWS names the result: the build compiles this file for
-// the baseline, AVX2 and AVX-512. It includes nothing with inline functions, which the linker could take from the
-// AVX-512 object for the whole program.
+// Forward and backward of RMSNorm over a range of rows. The build compiles this file for the baseline, AVX2 and
+// AVX-512; it includes nothing with inline functions of external linkage (see vectors.hpp).
 //
 // Traffic: forward reads x twice (the second time from cache) and writes y; backward reads dy and x twice, writes dx.
-// Vectors of 16 floats are the compiler's: one register with AVX-512, two with AVX2, four with SSE2 or NEON.
 #include "rms_norm_rows.hpp"
+
+#include "vectors.hpp"
 
 namespace ilme::kernels::cpu {
 namespace {
-
-constexpr std::int64_t kLanes = 16;
-typedef float Floats __attribute__((vector_size(64)));
-typedef std::uint32_t Words __attribute__((vector_size(64)));
-typedef std::uint16_t Shorts __attribute__((vector_size(32)));
-
-struct BFloat16 {
-  std::uint16_t bits;
-};
-#if defined(__FLT16_MAX__)
-typedef _Float16 Half;
-#else
-typedef __fp16 Half;
-#endif
-
-Floats widen(const float* from) {
-  Floats value;
-  __builtin_memcpy(&value, from, sizeof value);
-  return value;
-}
-Floats widen(const BFloat16* from) {
-  Shorts bits;
-  __builtin_memcpy(&bits, from, sizeof bits);
-  return reinterpret_cast<Floats>(__builtin_convertvector(bits, Words) << 16);
-}
-Floats widen(const Half* from) {
-  Floats value;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) value[lane] = static_cast<float>(from[lane]);
-  return value;
-}
-
-void narrow(Floats value, float* to) { __builtin_memcpy(to, &value, sizeof value); }
-void narrow(Floats value, BFloat16* to) {  // to nearest, ties to even
-  const Words word = reinterpret_cast<Words>(value);
-  const Words rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16;
-  const Words quiet = (word >> 16) | 0x40;  // rounding could carry a NaN to infinity
-  const Shorts bits = __builtin_convertvector((word & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded, Shorts);
-  __builtin_memcpy(to, &bits, sizeof bits);
-}
-void narrow(Floats value, Half* to) {
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) to[lane] = static_cast<Half>(value[lane]);
-}
-
-template <class T>
-Floats round_to(Floats value) {
-  T rounded[kLanes];
-  narrow(value, rounded);
-  return widen(rounded);
-}
-template <>
-Floats round_to<float>(Floats value) {
-  return value;
-}
-
-/// The last elements of a row, fewer than a vector; the rest is zero.
-template <class T>
-Floats widen_part(const T* from, std::int64_t count) {
-  T whole[kLanes] = {};
-  __builtin_memcpy(whole, from, static_cast<std::size_t>(count) * sizeof(T));
-  return widen(whole);
-}
-template <class T>
-void narrow_part(Floats value, T* to, std::int64_t count) {
-  T whole[kLanes];
-  narrow(value, whole);
-  __builtin_memcpy(to, whole, static_cast<std::size_t>(count) * sizeof(T));
-}
-
-/// step(load, store, offset) for every vector of a row; `load` and `store` know how many elements are left.
-template <class Step>
-inline void for_each_vector(std::int64_t size, Step step) {
-  const auto load = [](const auto* from) { return widen(from); };
-  const auto store = [](Floats value, auto* to) { narrow(value, to); };
-  std::int64_t at = 0;
-  for (; at + kLanes <= size; at += kLanes) step(load, store, at);
-  if (const std::int64_t left = size - at; left > 0) {
-    step([left](const auto* from) { return widen_part(from, left); },
-         [left](Floats value, auto* to) { narrow_part(value, to, left); }, at);
-  }
-}
-
-float sum_lanes(Floats value) {
-  float sum = 0;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) sum += value[lane];
-  return sum;
-}
 
 template <class T>
 void forward_rows(const RmsNormForward& a, std::int64_t begin, std::int64_t end) {
@@ -159,6 +73,6 @@ void backward(const RmsNormBackward& a, float* dweight, std::int64_t begin, std:
 
 }  // namespace
 
-const RmsNormRows ILME_ROWS = {forward, backward};
+const RmsNormRows ILME_ROWS(kRmsNorm) = {forward, backward};
 
 }  // namespace ilme::kernels::cpu

@@ -39,12 +39,25 @@ struct RmsNormBackward {
   CUstream_st* stream;
 };
 
+/// y = x @ weight^T + bias for a few rows, as in generation: the weight is read once. Tensors are contiguous; sums are
+/// held in float32 and rounded once. A row of y has the same bits whatever the other rows and the threads are.
+struct LinearForward {
+  const void* x;       // [rows, in]
+  const void* weight;  // [out, in]
+  const void* bias;    // [out], or null
+  void* y;             // [rows, out]
+  std::int64_t rows, in, out;
+  DType dtype;    // of x, weight and bias
+  DType y_dtype;  // the same, or float32
+};
+
 /// The kernels of one device; an entry is null where there is none. They return null, or the text of an error.
 struct DeviceTable {
   const char* (*rms_norm_forward)(const RmsNormForward&) = nullptr;
   const char* (*rms_norm_backward)(const RmsNormBackward&) = nullptr;
   /// Number of floats that the backward needs as workspace.
   std::int64_t (*rms_norm_backward_workspace)(std::int64_t rows, std::int64_t size) = nullptr;
+  const char* (*linear_forward)(const LinearForward&) = nullptr;
 };
 
 struct Table {
