@@ -109,6 +109,24 @@ inline float sum_lanes(Floats value) {
   return sum;
 }
 
+/// exp(x) for x <= 0, to about one unit in the last place; 0 below -87, where float32 loses precision.
+inline Floats exp_of_negative(Floats x) {
+  // x = n ln 2 + r with |r| <= ln(2) / 2; adding 1.5 * 2^23 rounds to a whole number, held in the lowest bits.
+  const Floats shifted = x * 1.44269504f + 12582912.0f;
+  const Floats n = shifted - 12582912.0f;
+  const Floats r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  Floats series = r * (1.0f / 5040) + 1.0f / 720;
+  series = series * r + 1.0f / 120;
+  series = series * r + 1.0f / 24;
+  series = series * r + 1.0f / 6;
+  series = series * r + 0.5f;
+  series = series * r + 1.0f;
+  series = series * r + 1.0f;
+  const Words power = (reinterpret_cast<Words>(shifted) + 127) << 23;  // the shifted number's own bits fall off
+  const Floats value = series * reinterpret_cast<Floats>(power);
+  return x < -87.0f ? Floats{} : value;
+}
+
 /// Lane n < 8 is the sum of the lanes of values[n], always in the same order.
 inline Floats sum_lanes_of_8(const Floats (&values)[8]) {
   Floats pairs[4], fours[2];  // each step halves the lanes of a value

@@ -28,19 +28,64 @@ TEST_CASE("greedy generation with a cache equals full passes, and stops at a sto
   CHECK_THROWS_AS(generate::generate(model, std::vector<std::int64_t>{}, {}), InputError);
 }
 
-TEST_CASE("sampling follows the distribution, the nucleus and the seed") {
-  const at::Tensor logits = at::tensor({0.5, 0.3, 0.15, 0.05}).log();
-  std::vector<double> counts(4, 0);
-  for (std::uint64_t i = 0; i < 4000; ++i)
-    counts[static_cast<std::size_t>(generate::sample(logits, {.temperature = 1.0, .seed = 3}, i))] += 1;
-  CHECK(counts[0] / 4000 == Catch::Approx(0.5).margin(0.03));
-  CHECK(counts[3] / 4000 == Catch::Approx(0.05).margin(0.02));
-  for (std::uint64_t i = 0; i < 500; ++i) {
-    REQUIRE(generate::sample(logits, {.temperature = 1.0, .top_p = 0.6, .seed = 3}, i) < 2);
-    REQUIRE(generate::sample(logits, {.temperature = 1.0, .top_p = 0.4, .seed = 3}, i) == 0);
+TEST_CASE("a batch gives each prompt what it gets alone, whatever the lengths, options and ends") {
+  nn::Llama<ops::Fused> model(test::tiny_config());
+  test::fill_by_formula(model);
+  const std::vector<std::vector<std::int64_t>> prompts{{3, 1, 4}, {5}, {2, 7, 1, 8, 2, 8, 1, 8, 2, 8}, {9, 9}};
+  std::vector<generate::GenerateOptions> options(4);
+  for (std::size_t i = 0; i < 4; ++i) options[i].max_tokens = static_cast<std::int64_t>(9 - 2 * i);
+  options[1].sampling = {.temperature = 1.0, .top_p = 0.95, .repetition_penalty = 1.1, .seed = 5};
+  options[3].sampling = {.temperature = 2.0, .top_k = 9, .min_p = 0.01, .seed = 6};
+  options[2].stop_ids = {generate::generate(model, prompts[2], options[2]).ids[2]};
+  generate::Generator generator(model);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(generator.add(prompts[i], options[i]) == i);
+  while (generator.step()) {
   }
-  CHECK(generate::sample(logits, {.temperature = 1.0, .seed = 3}, 7) ==
-        generate::sample(logits, {.temperature = 1.0, .seed = 3}, 7));
-  CHECK_THROWS_AS((generate::SamplingOptions{.temperature = -1.0}.validate()), InputError);
-  CHECK_THROWS_AS((generate::SamplingOptions{.temperature = 1.0, .top_p = 0.0}.validate()), InputError);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto alone = generate::generate(model, prompts[i], options[i]);
+    CHECK(generator.result(i).ids == alone.ids);
+    CHECK(generator.result(i).stopped == alone.stopped);
+  }
+  CHECK(generator.result(2).stopped);
+  // One may join while others are under way.
+  const std::size_t late = generator.add(prompts[0], options[0]);
+  while (generator.step()) {
+  }
+  CHECK(generator.result(late).ids == generator.result(0).ids);
+}
+
+TEST_CASE("suppressed ids are never generated and padding rows have no logits") {
+  nn::LlamaConfig config = test::tiny_config();
+  nn::Llama<ops::Fused> plain(config);
+  test::fill_by_formula(plain);
+  const std::vector<std::int64_t> prompt{3, 1, 4};
+  const auto before = generate::generate(plain, prompt, {.max_tokens = 4});
+  config.suppress_tokens = {before.ids[0], 21, 22};
+  nn::Llama<ops::Fused> model(config);
+  test::fill_by_formula(model);
+  for (const double temperature : {0.0, 3.0}) {
+    for (const std::int64_t id :
+         generate::generate(model, prompt, {.sampling = {.temperature = temperature}, .max_tokens = 40}).ids) {
+      CHECK(id != before.ids[0]);
+      CHECK(id < 21);
+    }
+  }
+}
+
+TEST_CASE("what generation cannot do is an error that says so") {
+  nn::Llama<ops::Fused> model(test::tiny_config());
+  test::fill_by_formula(model);
+  using Catch::Matchers::ContainsSubstring;
+  using Catch::Matchers::MessageMatches;
+  const auto error = [](auto text) { return MessageMatches(ContainsSubstring(text)); };
+  const std::vector<std::int64_t> prompt{3, 1, 4}, full(64, 2), foreign{3, 23};
+  CHECK_THROWS_MATCHES(generate::generate(model, full, {}), InputError, error("64 tokens, but the context holds 64"));
+  CHECK_THROWS_MATCHES(generate::generate(model, prompt, {.context_length = 3}), InputError, error("context-length"));
+  CHECK_THROWS_MATCHES(generate::generate(model, foreign, {}), InputError, error("id 23"));
+  CHECK_THROWS_MATCHES(generate::generate(model, prompt, {.max_tokens = -1}), InputError, error("max-tokens is -1"));
+  CHECK_THROWS_MATCHES(generate::generate(model, prompt, {.sampling = {.top_p = 2.0}}), InputError,
+                       error("top-p is 2"));
+  CHECK(generate::generate(model, prompt, {.max_tokens = 0}).ids.empty());
+  // The text ends where the context does.
+  CHECK(generate::generate(model, prompt, {.max_tokens = 100, .context_length = 10}).ids.size() == 7);
 }

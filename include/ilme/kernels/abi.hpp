@@ -51,6 +51,23 @@ struct LinearForward {
   DType y_dtype;  // the same, or float32
 };
 
+/// One new token of each of several sequences attends to all that its sequence has cached and to itself (grouped-query
+/// attention). Its key and value are written into the cache first; sums and probabilities are float32. A sequence's
+/// result has the same bits whatever the other sequences are.
+struct CachedAttentionForward {
+  const void* q;  // [sequences, heads, head_dim]
+  const void* k;  // [sequences, kv_heads, head_dim], as v
+  const void* v;
+  void* const* keys;  // for each sequence [kv_heads, capacity, head_dim], as values
+  void* const* values;
+  const std::int64_t* capacities;  // [sequences]
+  const std::int64_t* lengths;     // [sequences], tokens cached before this one; less than the capacity
+  void* y;                         // [sequences, heads, head_dim]
+  std::int64_t sequences, heads, kv_heads, head_dim;
+  float scale;  // of the products of queries and keys
+  DType dtype;
+};
+
 /// The kernels of one device; an entry is null where there is none. They return null, or the text of an error.
 struct DeviceTable {
   const char* (*rms_norm_forward)(const RmsNormForward&) = nullptr;
@@ -58,6 +75,7 @@ struct DeviceTable {
   /// Number of floats that the backward needs as workspace.
   std::int64_t (*rms_norm_backward_workspace)(std::int64_t rows, std::int64_t size) = nullptr;
   const char* (*linear_forward)(const LinearForward&) = nullptr;
+  const char* (*cached_attention_forward)(const CachedAttentionForward&) = nullptr;
 };
 
 struct Table {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,11 +33,11 @@ class RmsNorm : public torch::nn::Module {
 };
 
 /// What a block needs beside the hidden states: rotary tables [batch, sequence, head_dim], and either the documents'
-/// offsets over the flattened tokens (training) or this layer's cache (generation).
+/// offsets over the flattened tokens (training) or a cache a row (generation).
 struct AttentionContext {
   at::Tensor cos, sin;
   const std::vector<std::int64_t>* sequence_offsets = nullptr;
-  KvCache* cache = nullptr;
+  std::span<KvCache* const> caches = {};
 };
 
 /// Causal self-attention with grouped keys and values and rotary positions. Hidden states [batch, sequence, hidden].
@@ -64,9 +65,9 @@ class Attention : public torch::nn::Module {
     const at::Tensor k =
         Ops::rope(k_proj->forward(x).view({batch, sequence, kv_heads_, head_dim_}), context.cos, context.sin);
     const at::Tensor v = v_proj->forward(x).view({batch, sequence, kv_heads_, head_dim_});
-    const at::Tensor mixed = context.cache == nullptr ? Ops::attention(q.flatten(0, 1), k.flatten(0, 1),
-                                                                       v.flatten(0, 1), *context.sequence_offsets)
-                                                      : attend_to_cache(q, k, v, context.cache->layer(layer_));
+    const at::Tensor mixed = context.caches.empty() ? Ops::attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1),
+                                                                     *context.sequence_offsets)
+                                                    : Ops::cached_attention(q, k, v, layer_caches(context.caches));
     return o_proj->forward(mixed.view({batch, sequence, heads_ * head_dim_}));
   }
 
@@ -78,19 +79,10 @@ class Attention : public torch::nn::Module {
     return register_module(name, std::make_shared<LinearType>(in, out, options, bias));
   }
 
-  /// The new tokens see everything cached and, among themselves, what precedes them.
-  at::Tensor attend_to_cache(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, LayerCache& cache) const {
-    const auto [keys, values] = cache.append(k.transpose(1, 2), v.transpose(1, 2));
-    const std::int64_t fresh = q.size(1), total = keys.size(2);
-    std::optional<at::Tensor> mask;
-    if (fresh > 1 && total > fresh) {
-      mask = at::ones({fresh, total}, q.options().dtype(at::kBool)).tril(total - fresh);
-    }
-    return at::scaled_dot_product_attention(q.transpose(1, 2), keys, values, mask, 0.0,
-                                            /*is_causal=*/fresh > 1 && total == fresh, std::nullopt,
-                                            /*enable_gqa=*/heads_ != kv_heads_)
-        .transpose(1, 2)
-        .contiguous();
+  std::vector<ops::LayerCache*> layer_caches(std::span<KvCache* const> caches) const {
+    std::vector<ops::LayerCache*> layers;
+    for (KvCache* cache : caches) layers.push_back(&cache->layer(layer_));
+    return layers;
   }
 
   std::int64_t heads_, kv_heads_, head_dim_;

@@ -3,11 +3,13 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
 #include <ilme/data/collate.hpp>
 #include <ilme/nn/kv_cache.hpp>
+#include <ilme/nn/llama_config.hpp>
 
 namespace ilme::nn {
 
@@ -30,11 +32,12 @@ std::int64_t used_vocabulary(const Model& model) {
   }
 }
 
-/// A causal model that continues from a cache.
+/// A causal model that continues what several caches hold, one a row of ids.
 template <class Model>
-concept CachedModel = CausalModel<Model> && requires(Model& model, const at::Tensor& input_ids, KvCache& cache) {
-  { model.hidden(input_ids, cache) } -> std::convertible_to<at::Tensor>;
-  { model.config().num_hidden_layers } -> std::convertible_to<std::int64_t>;
+concept CachedModel = CausalModel<Model> &&
+    requires(Model& model, const at::Tensor& input_ids, std::span<KvCache* const> caches) {
+  { model.hidden(input_ids, caches) } -> std::convertible_to<at::Tensor>;
+  { model.config() } -> std::convertible_to<const LlamaConfig&>;
 };
 
 }  // namespace ilme::nn

@@ -1,10 +1,10 @@
 /// The two weight-holding leaves of a model: a linear map and a token embedding.
 #pragma once
 
-#include <optional>
-
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
+
+#include <ilme/ops/linear.hpp>
 
 namespace ilme::nn {
 
@@ -17,9 +17,7 @@ class Linear : public torch::nn::Module {
     if (bias) this->bias = register_parameter("bias", at::empty({out_features}, options));
   }
 
-  at::Tensor forward(const at::Tensor& x) {
-    return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
-  }
+  at::Tensor forward(const at::Tensor& x) { return ops::linear(x, weight, bias); }
 
   at::Tensor weight;
   at::Tensor bias;  ///< undefined without one

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,19 +57,32 @@ class Llama : public torch::nn::Module {
       check_window(batch.sequence_offsets[i] - batch.sequence_offsets[i - 1]);
     }
     const auto [cos, sin] = rotary_.forward(batch.position_ids, &batch.sequence_offsets);
-    return run_blocks(batch.input_ids, {cos, sin, &batch.sequence_offsets, nullptr});
+    return run_blocks(batch.input_ids, {cos, sin, &batch.sequence_offsets, {}});
   }
 
-  /// Hidden states of new tokens input_ids int64 [batch, new] that continue what `cache` holds; appends them to it.
-  at::Tensor hidden(const at::Tensor& input_ids, KvCache& cache) {
+  /// Hidden states [sequences, new, hidden] of new tokens input_ids int64 [sequences, new] that continue what the
+  /// sequences' caches hold, one cache a row and of any lengths; appends them. The caches must differ.
+  at::Tensor hidden(const at::Tensor& input_ids, std::span<KvCache* const> caches) {
+    TORCH_CHECK_VALUE(input_ids.size(0) == static_cast<std::int64_t>(caches.size()) && !caches.empty(),
+                      "ilme::nn::Llama: ", input_ids.size(0), " rows of ids, ", caches.size(), " caches");
     const std::int64_t fresh = input_ids.size(1);
-    check_window(cache.length() + fresh);
+    std::vector<std::int64_t> first;
+    for (const KvCache* cache : caches) {
+      first.push_back(cache->length());
+      check_window(cache->length() + fresh);
+    }
     const at::Tensor positions =
-        at::arange(cache.length(), cache.length() + fresh, input_ids.options()).expand_as(input_ids);
+        at::tensor(first, at::kLong).to(input_ids.device()).unsqueeze(1) + at::arange(fresh, input_ids.options());
     const auto [cos, sin] = rotary_.forward(positions);
-    const at::Tensor states = run_blocks(input_ids, {cos, sin, nullptr, &cache});
-    cache.advance(fresh);
+    const at::Tensor states = run_blocks(input_ids, {cos, sin, nullptr, caches});
+    for (KvCache* cache : caches) cache->advance(fresh);
     return states;
+  }
+
+  /// As above for one sequence, input_ids [1, new].
+  at::Tensor hidden(const at::Tensor& input_ids, KvCache& cache) {
+    KvCache* const caches[] = {&cache};
+    return hidden(input_ids, caches);
   }
 
   /// The head's weight [vocab_size, hidden_size]: logits = hidden @ weight^T. The embedding when they are tied.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -50,7 +51,7 @@ inline at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at
   if (detail::has_linear_kernel(x, weight, bias)) {
     return detail::few_rows_linear(x, weight, bias, weight.scalar_type());
   }
-  return at::linear(x, weight, bias);
+  return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
 }
 
 /// Logits float32 [..., vocabulary] of hidden states [..., hidden] for the head's weight [vocabulary, hidden], without

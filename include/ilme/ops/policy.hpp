@@ -3,11 +3,13 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <ilme/ops/attention.hpp>
+#include <ilme/ops/cached_attention.hpp>
 #include <ilme/ops/rms_norm.hpp>
 #include <ilme/ops/rope.hpp>
 #include <ilme/ops/swiglu.hpp>
@@ -16,11 +18,13 @@ namespace ilme::ops {
 
 /// What a model needs of its operations. A policy of your own has these static functions; see ops/*.hpp for the shapes.
 template <class Ops>
-concept ModelOperations = requires(const at::Tensor& t, double eps, const std::vector<std::int64_t>& offsets) {
+concept ModelOperations = requires(const at::Tensor& t, double eps, const std::vector<std::int64_t>& offsets,
+                                   std::span<LayerCache* const> caches) {
   { Ops::rms_norm(t, t, eps) } -> std::convertible_to<at::Tensor>;
   { Ops::rope(t, t, t) } -> std::convertible_to<at::Tensor>;
   { Ops::swiglu(t, t) } -> std::convertible_to<at::Tensor>;
   { Ops::attention(t, t, t, offsets) } -> std::convertible_to<at::Tensor>;
+  { Ops::cached_attention(t, t, t, caches) } -> std::convertible_to<at::Tensor>;
 };
 
 /// Plain ATen operations, step for step as Transformers computes them.
@@ -36,12 +40,20 @@ struct Reference {
                               const std::vector<std::int64_t>& sequence_offsets) {
     return attention_reference(q, k, v, sequence_offsets);
   }
+  static at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                     std::span<LayerCache* const> caches) {
+    return cached_attention_reference(q, k, v, caches);
+  }
 };
 
 /// As Reference, with the operations that have a fused form replaced by it.
 struct Fused : Reference {
   static at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
     return ops::rms_norm(x, weight, eps);
+  }
+  static at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                     std::span<LayerCache* const> caches) {
+    return ops::cached_attention(q, k, v, caches);
   }
 };
 

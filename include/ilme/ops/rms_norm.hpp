@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ilme/kernels/abi.hpp>
@@ -35,20 +36,25 @@ inline std::optional<kernels::DType> kernel_dtype(at::ScalarType type) {
 
 inline void check_kernel(const char* error) { TORCH_CHECK(error == nullptr, "ilme::kernels: ", error); }
 
+/// The kernel's forward for contiguous tensors; `inv_rms` takes a float32 a row, or is null.
+inline at::Tensor rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps, float* inv_rms) {
+  at::Tensor y = at::empty_like(x);
+  if (x.numel() > 0) {
+    check_kernel(kernels::table().cpu.rms_norm_forward(
+        {x.const_data_ptr(), weight.const_data_ptr(), y.mutable_data_ptr(), inv_rms, x.numel() / x.size(-1), x.size(-1),
+         static_cast<float>(eps), *kernel_dtype(x.scalar_type()), /*stream=*/nullptr}));
+  }
+  return y;
+}
+
 /// Saves x, the weight and one float32 a row; the composed form saves four tensors of x's size.
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             double eps) {
     const at::Tensor rows = x.contiguous(), scale = weight.contiguous();
-    const std::int64_t size = rows.size(-1), count = size == 0 ? 0 : rows.numel() / size;
-    at::Tensor y = at::empty_like(rows);
-    at::Tensor inv_rms = at::empty({count}, rows.options().dtype(at::kFloat));
-    if (count > 0) {
-      check_kernel(kernels::table().cpu.rms_norm_forward(
-          {rows.const_data_ptr(), scale.const_data_ptr(), y.mutable_data_ptr(), inv_rms.mutable_data_ptr<float>(),
-           count, size, static_cast<float>(eps), *kernel_dtype(rows.scalar_type()),
-           /*stream=*/nullptr}));
-    }
+    at::Tensor inv_rms =
+        at::empty({rows.size(-1) == 0 ? 0 : rows.numel() / rows.size(-1)}, rows.options().dtype(at::kFloat));
+    const at::Tensor y = rms_norm_rows(rows, scale, eps, inv_rms.mutable_data_ptr<float>());
     context->save_for_backward({rows, scale, inv_rms});
     return y;
   }
@@ -85,7 +91,9 @@ inline at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double
                     " does not fit the weight ", weight.sizes());
   const bool kernel = x.device().is_cpu() && x.scalar_type() == weight.scalar_type() &&
                       detail::kernel_dtype(x.scalar_type()) && kernels::table().cpu.rms_norm_forward != nullptr;
-  return kernel ? detail::RmsNormFunction::apply(x, weight, eps) : rms_norm_reference(x, weight, eps);
+  if (!kernel) return rms_norm_reference(x, weight, eps);
+  if (!c10::GradMode::is_enabled()) return detail::rms_norm_rows(x.contiguous(), weight.contiguous(), eps, nullptr);
+  return detail::RmsNormFunction::apply(x, weight, eps);
 }
 
 }  // namespace ilme::ops
