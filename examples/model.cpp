@@ -1,8 +1,9 @@
-/// ilme-model: makes, merges and describes model folders.
+/// ilme-model: makes, moves, merges and describes model folders.
 #include <functional>
 
 #include <ilme/core/allocator.hpp>
 
+#include "model/adapt.hpp"
 #include "model/init.hpp"
 #include "model/inspect.hpp"
 #include "model/merge.hpp"
@@ -11,10 +12,11 @@
 int main(int argc, char** argv) {
   ilme::reuse_large_allocations();
   return ilme::run_program(argc, argv, "ilme-model",
-                           "Makes, merges and describes model folders in Hugging Face's layout.",
+                           "Makes, moves, merges and describes model folders in Hugging Face's layout.",
                            [](CLI::App& app) -> std::function<void()> {
                              app.require_subcommand(1);
                              ilme::program::add_init_command(app);
+                             ilme::program::add_adapt_command(app);
                              ilme::program::add_merge_command(app);
                              ilme::program::add_inspect_command(app);
                              return {};

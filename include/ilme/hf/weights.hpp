@@ -25,6 +25,8 @@ namespace ilme::hf {
 
 inline constexpr const char* kWeightsName = "model.safetensors";
 inline constexpr const char* kWeightsIndexName = "model.safetensors.index.json";
+/// What a shard of a saved model holds at most, in bytes.
+inline constexpr std::uint64_t kMaxShardSize = 5'000'000'000;
 
 /// The tensors of a model folder by name, whichever file they lie in.
 class WeightFiles {
@@ -175,21 +177,22 @@ inline void load_parameters(torch::nn::Module& module, const WeightFiles& files)
   for (auto& [name, parameter] : targets) parameter.copy_(files.tensor(name));
 }
 
-/// Writes the parameters of `module` (without adapters) as `dtype` to `model.safetensors` in `folder`, or to shards of
-/// at most `max_shard_size` bytes with an index when they are more. Weight files of an earlier save there are removed
-/// at the end, so that none of them is taken for this model's. Throws RunError when writing fails.
-inline void save_parameters(const torch::nn::Module& module, const std::filesystem::path& folder, at::ScalarType dtype,
-                            std::uint64_t max_shard_size = 5'000'000'000) {
+/// Writes `tensors` to `model.safetensors` in `folder`, or to shards of at most `max_shard_size` bytes with an index
+/// when they are more; floating-point ones as `convert` when it is given. Weight files of an earlier save there are
+/// removed at the end, so that none of them is taken for this model's. Throws RunError when writing fails.
+inline void save_weights(const io::NamedTensors& tensors, const std::filesystem::path& folder,
+                         std::optional<at::ScalarType> convert = std::nullopt,
+                         std::uint64_t max_shard_size = kMaxShardSize) {
   std::vector<io::NamedTensors> shards(1);
   std::uint64_t total = 0, shard_size = 0;
-  for (const auto& item : module.named_parameters()) {
-    if (detail::is_adapter_name(item.key())) continue;
-    const std::uint64_t size = static_cast<std::uint64_t>(item.value().numel()) * c10::elementSize(dtype);
+  for (const auto& [name, tensor] : tensors) {
+    const std::uint64_t size =
+        static_cast<std::uint64_t>(tensor.numel()) * c10::elementSize(io::detail::written_type(tensor, convert));
     if (shard_size > 0 && shard_size + size > max_shard_size) {
       shards.emplace_back();
       shard_size = 0;
     }
-    shards.back().emplace_back(item.key(), item.value());
+    shards.back().emplace_back(name, tensor);
     shard_size += size;
     total += size;
   }
@@ -200,7 +203,7 @@ inline void save_parameters(const torch::nn::Module& module, const std::filesyst
     char name[64];
     std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
     written.emplace_back(shards.size() == 1 ? kWeightsName : name);
-    io::save_safetensors(folder / written.back(), shards[i], {{"format", "pt"}}, dtype);
+    io::save_safetensors(folder / written.back(), shards[i], {{"format", "pt"}}, convert);
     for (const auto& [tensor_name, tensor] : shards[i]) weight_map[tensor_name] = written.back();
   }
   if (shards.size() > 1) {
@@ -215,6 +218,16 @@ inline void save_parameters(const torch::nn::Module& module, const std::filesyst
     if (ours && std::find(written.begin(), written.end(), name) == written.end()) stale.push_back(entry.path());
   }
   for (const auto& path : stale) std::filesystem::remove(path);
+}
+
+/// Writes the parameters of `module` (without adapters) as `dtype`, as save_weights does.
+inline void save_parameters(const torch::nn::Module& module, const std::filesystem::path& folder, at::ScalarType dtype,
+                            std::uint64_t max_shard_size = kMaxShardSize) {
+  io::NamedTensors tensors;
+  for (const auto& item : module.named_parameters()) {
+    if (!detail::is_adapter_name(item.key())) tensors.emplace_back(item.key(), item.value());
+  }
+  save_weights(tensors, folder, dtype, max_shard_size);
 }
 
 }  // namespace ilme::hf
