@@ -2,14 +2,13 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
 #include <ilme/text/metrics.hpp>
+#include <ilme/text/number_text.hpp>
 
 namespace ilme::text {
 
@@ -121,20 +120,6 @@ inline constexpr const Metric& metric(std::string_view key) {
     if (key == candidate.key) return candidate;
   }
   return kMetrics[0];
-}
-
-/// "12,345": rounded, with commas between thousands.
-inline std::string with_commas(double value) {
-  std::string digits = std::to_string(std::llround(value));
-  for (std::size_t at = digits.size(); at > 3 && digits[at - 4] != '-';) digits.insert(at -= 3, 1, ',');
-  return digits;
-}
-
-/// "1.360": with that many decimals.
-inline std::string fixed(double value, int decimals) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, "%.*f", decimals, value);
-  return buffer;
 }
 
 /// A value as tables show it: "12,345", "1.360", "25.4 %".
