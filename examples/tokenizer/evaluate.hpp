@@ -25,6 +25,7 @@
 #include <ilme/text/text_sample.hpp>
 #include <ilme/text/tokenizer.hpp>
 
+#include "support/named_paths.hpp"
 #include "tokenizer/support.hpp"
 
 namespace ilme::program {
@@ -38,29 +39,12 @@ struct EvaluateOptions {
 /// `NAME=PATH`; without a name the last part of the path is it. Every name is used once.
 inline std::vector<text::NamedTokenizer> load_tokenizers(const std::vector<std::string>& arguments,
                                                          std::size_t threads) {
-  std::vector<std::pair<std::string, std::string>> names_and_paths;
-  for (const std::string& argument : arguments) {
-    const std::size_t equals = argument.find('=');
-    std::string path = equals == std::string::npos ? argument : argument.substr(equals + 1);
-    std::string name = argument.substr(0, equals);
-    if (equals == std::string::npos) {
-      const auto normal = (std::filesystem::path(path) / "").lexically_normal().parent_path();
-      name = normal.filename().string();
-    }
-    if (name.empty() || path.empty()) throw InputError("--tokenizer ", argument, ": expected NAME=PATH");
-    for (const auto& [other, other_path] : names_and_paths) {
-      if (name == other) {
-        throw InputError("--tokenizer ", argument, ": ", other_path, " is called ", name, " too, expected other names");
-      }
-    }
-    names_and_paths.emplace_back(std::move(name), std::move(path));
-  }
-  std::vector<std::optional<text::Tokenizer>> loaded(names_and_paths.size());
-  parallel_for(loaded.size(), threads,
-               [&](std::size_t i) { loaded[i] = text::Tokenizer::load(names_and_paths[i].second); });
+  const std::vector<NamedPath> named = named_paths("--tokenizer", arguments, last_part);
+  std::vector<std::optional<text::Tokenizer>> loaded(named.size());
+  parallel_for(loaded.size(), threads, [&](std::size_t i) { loaded[i] = text::Tokenizer::load(named[i].path); });
   std::vector<text::NamedTokenizer> tokenizers;
   for (std::size_t i = 0; i < loaded.size(); ++i) {
-    tokenizers.push_back({names_and_paths[i].first, std::move(*loaded[i])});
+    tokenizers.push_back({named[i].name, std::move(*loaded[i])});
   }
   return tokenizers;
 }
@@ -74,9 +58,7 @@ inline text::TextSample read_sample(const std::string& file, const std::string& 
     data::DocumentReader reader({file}, field);
     std::vector<std::string> documents;
     while (auto document = reader.next()) documents.push_back(std::move(*document));
-    std::filesystem::path name = std::filesystem::path(file).filename();
-    if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
-    sample = text::TextSample(name.stem().string(), std::move(documents));
+    sample = text::TextSample(document_name(file), std::move(documents));
   }
   if (sample.words == 0) throw InputError(file, ": is empty, expected a text to measure on");
   return sample;

@@ -35,3 +35,20 @@ for tied in (True, False):
     for name in ("model.embed_tokens.weight", "model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight",
                  "model.layers.0.input_layernorm.weight", "model.norm.weight"):
         print("  grad norm", name, repr(llama.get_parameter(name).grad.norm().item()))
+
+# tests/evaluate/bits_per_byte.test.cpp: documents by themselves, and one in windows of 6 that move on by 2.
+llama = model(True)
+
+
+@torch.no_grad()
+def losses(ids):
+    return torch.nn.functional.cross_entropy(llama(torch.tensor([ids[:-1]])).logits[0], torch.tensor(ids[1:]), reduction="none")
+
+
+print("documents", [round(losses(ids).double().sum().item(), 5) for ids in ([0, 5, 9, 11, 20, 2], [0, 17, 4], [0, 7, 7, 7, 12, 2])])
+ids, total, scored, begin = [0, 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9], 0.0, 1, 0
+while scored < len(ids):
+    end = min(begin + 6, len(ids) - 1)
+    total += losses(ids[begin : end + 1])[scored - begin - 1 :].double().sum().item()
+    scored, begin = end + 1, end + 2 - 6
+print("windows", round(total, 5))
