@@ -48,8 +48,9 @@ inline constexpr std::array<Measure, 14> kMeasures = {{
      "The same with log-likelihoods divided by the characters of the choice. (acc_norm of "
      "lm-evaluation-harness)"},
     {"accuracy_bytes", "accuracy, by byte", Part::choices, text::Better::higher, text::MetricFormat::percent, 1, true,
-     "The same with log-likelihoods divided by the UTF-8 bytes of the choice, so that longer choices are not at a "
-     "disadvantage. (Gao 2021, Multiple Choice Normalization in LM Evaluation)"},
+     "Questions whose right choice has the highest log-likelihood divided by its UTF-8 bytes, so that longer choices "
+     "are "
+     "not at a disadvantage. (Gao 2021, Multiple Choice Normalization in LM Evaluation)"},
     {"accuracy_tokens", "accuracy, by token", Part::choices, text::Better::higher, text::MetricFormat::percent, 1,
      false,
      "The same with log-likelihoods divided by the tokens of the choice. (Brown et al. 2020, Language Models are "
