@@ -51,6 +51,10 @@ struct EvaluateOptions {
     app.add_option("--max-tokens", max_tokens, "Longest answer to a prompt, in tokens")->check(CLI::PositiveNumber);
     app.add_option("--temperature", sampling.temperature, "Of the answers; 0: always the most likely token");
     app.add_option("--top-p", sampling.top_p, "Sample from the likeliest tokens with this much probability");
+    app.add_option("--top-k", sampling.top_k, "Sample from so many of the likeliest tokens; 0: all");
+    app.add_option("--min-p", sampling.min_p, "Drop tokens less likely than this share of the likeliest");
+    app.add_option("--repetition-penalty", sampling.repetition_penalty,
+                   "Over 1: tokens that have occurred become less likely");
     app.add_option("--seed", sampling.seed, "Seed of the sampling");
     app.add_option("--dtype", dtype, "Compute in fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
     app.add_option("--tokens-at-once", tokens_at_once, "Tokens of a forward pass; fewer need less memory")
@@ -119,12 +123,15 @@ inline EvaluateTasks read_tasks(const EvaluateOptions& options) {
                      " tokens, stride " + std::to_string(options.stride) +
                      (options.limit == 0 ? "" : "; the first " + std::to_string(options.limit) + " of each file"));
   if (!options.prompts.empty()) {
-    const auto& sampling = options.sampling;
-    settings.push_back("answers of up to " + std::to_string(options.max_tokens) + " tokens, " +
-                       (sampling.temperature == 0
-                            ? "always the most likely token"
-                            : "temperature " + text::fixed(sampling.temperature, 2) + ", top-p " +
-                                  text::fixed(sampling.top_p, 2) + ", seed " + std::to_string(sampling.seed)));
+    const generate::SamplingOptions& sampling = options.sampling;
+    std::string how = "always the most likely token";
+    if (sampling.temperature > 0) {
+      how = "temperature " + text::fixed(sampling.temperature, 2) + ", top-k " + std::to_string(sampling.top_k) +
+            ", top-p " + text::fixed(sampling.top_p, 2) + ", min-p " + text::fixed(sampling.min_p, 2) + ", seed " +
+            std::to_string(sampling.seed);
+    }
+    if (sampling.repetition_penalty != 1) how += ", repetition penalty " + text::fixed(sampling.repetition_penalty, 2);
+    settings.push_back("answers of up to " + std::to_string(options.max_tokens) + " tokens, " + how);
   }
   return tasks;
 }

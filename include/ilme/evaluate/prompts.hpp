@@ -1,11 +1,12 @@
 /// Prompts and what a model answers to them.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <ilme/core/error.hpp>
@@ -64,17 +65,33 @@ inline std::vector<std::int64_t> encode_prompt(const text::Tokenizer& tokenizer,
   return {ids.begin(), ids.end()};
 }
 
-/// Continues every prompt by itself. `options.stop_ids` end an answer.
+/// Continues every prompt, `batch` of them at a time, each as it would be alone. `options.stop_ids` end an answer.
+/// Throws InputError that names the prompt's line when it leaves no room for an answer.
 template <nn::CachedModel Model>
 std::vector<Answer> answer_prompts(Model& model, const text::Tokenizer& tokenizer, text::TokenId start,
                                    std::span<const Prompt> prompts, const generate::GenerateOptions& options,
-                                   const std::function<void(std::int64_t prompts)>& progress = {}) {
+                                   const std::function<void(std::int64_t prompts)>& progress = {},
+                                   std::size_t batch = 8) {
   std::vector<Answer> answers;
-  for (const Prompt& prompt : prompts) {
-    generate::Generation said = generate::generate(model, encode_prompt(tokenizer, start, prompt), options);
-    const std::vector<text::TokenId> ids(said.ids.begin(), said.ids.end());
-    answers.push_back({std::move(said.ids), tokenizer.decode(ids, /*skip_special=*/true), said.stopped});
-    if (progress) progress(static_cast<std::int64_t>(answers.size()));
+  while (answers.size() < prompts.size()) {
+    const auto group = prompts.subspan(answers.size(), std::min(batch, prompts.size() - answers.size()));
+    generate::Generator<Model> generator(model);
+    for (const Prompt& prompt : group) {
+      const std::vector<std::int64_t> ids = encode_prompt(tokenizer, start, prompt);
+      try {
+        generator.add(ids, options);
+      } catch (const InputError& error) {
+        throw InputError(prompt.where, ": ", error.what());
+      }
+    }
+    while (generator.step()) {
+    }
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const generate::Generation& said = generator.result(i);
+      const std::vector<text::TokenId> ids(said.ids.begin(), said.ids.end());
+      answers.push_back({said.ids, tokenizer.decode(ids, /*skip_special=*/true), said.stopped});
+      if (progress) progress(static_cast<std::int64_t>(answers.size()));
+    }
   }
   return answers;
 }
