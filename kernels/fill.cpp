@@ -1,6 +1,7 @@
 // The table of what is compiled in.
 #include <ilme/kernels/abi.hpp>
 
+#include "cpu/attention.hpp"
 #include "cpu/cached_attention.hpp"
 #include "cpu/linear.hpp"
 #include "cpu/rms_norm.hpp"
@@ -10,10 +11,17 @@
 
 extern "C" void ilme_kernels_fill(ilme::kernels::Table* table) {
   namespace cpu = ilme::kernels::cpu;
-  table->cpu = {cpu::rms_norm_forward, cpu::rms_norm_backward, cpu::rms_norm_backward_workspace, cpu::linear_forward,
-                cpu::cached_attention_forward};
+  table->cpu = {.rms_norm_forward = cpu::rms_norm_forward,
+                .rms_norm_backward = cpu::rms_norm_backward,
+                .rms_norm_backward_workspace = cpu::rms_norm_backward_workspace,
+                .linear_forward = cpu::linear_forward,
+                .cached_attention_forward = cpu::cached_attention_forward,
+                .attention_forward = cpu::attention_forward,
+                .attention_backward = cpu::attention_backward};
 #if ILME_KERNELS_CUDA
   namespace cuda = ilme::kernels::cuda;
-  table->cuda = {cuda::rms_norm_forward, cuda::rms_norm_backward, cuda::rms_norm_backward_workspace, nullptr, nullptr};
+  table->cuda = {.rms_norm_forward = cuda::rms_norm_forward,
+                 .rms_norm_backward = cuda::rms_norm_backward,
+                 .rms_norm_backward_workspace = cuda::rms_norm_backward_workspace};
 #endif
 }

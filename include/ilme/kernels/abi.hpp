@@ -68,6 +68,34 @@ struct CachedAttentionForward {
   DType dtype;
 };
 
+/// Documents that lie one after another; a token attends to its own document up to itself, with heads / kv_heads heads
+/// of queries to a head of keys and values. Tensors are contiguous: q and the like [tokens, heads, head_dim], k and v
+/// [tokens, kv_heads, head_dim].
+struct PackedDocuments {
+  const std::int64_t* offsets;  // [documents + 1] on the host, ascending from 0 to the number of tokens
+  std::int64_t documents, heads, kv_heads, head_dim;
+  float scale;  // of the products of queries and keys
+  DType dtype;
+};
+
+/// out = softmax(scale * q k^T) v (Vaswani et al. 2017), sums and exponentials in float32.
+struct AttentionForward {
+  PackedDocuments packed;
+  const void *q, *k, *v;
+  void* out;
+  float* log_sum;  // [tokens, heads]: the logarithm of every softmax's denominator, for the backward
+  CUstream_st* stream;
+};
+
+/// Recomputes the weights from log_sum (Dao et al. 2022, "FlashAttention", algorithm 4) instead of keeping them.
+struct AttentionBackward {
+  PackedDocuments packed;
+  const void *dout, *q, *k, *v;
+  const float* log_sum;
+  void *dq, *dk, *dv;
+  CUstream_st* stream;
+};
+
 /// The kernels of one device; an entry is null where there is none. They return null, or the text of an error.
 struct DeviceTable {
   const char* (*rms_norm_forward)(const RmsNormForward&) = nullptr;
@@ -76,6 +104,8 @@ struct DeviceTable {
   std::int64_t (*rms_norm_backward_workspace)(std::int64_t rows, std::int64_t size) = nullptr;
   const char* (*linear_forward)(const LinearForward&) = nullptr;
   const char* (*cached_attention_forward)(const CachedAttentionForward&) = nullptr;
+  const char* (*attention_forward)(const AttentionForward&) = nullptr;
+  const char* (*attention_backward)(const AttentionBackward&) = nullptr;
 };
 
 struct Table {

@@ -14,7 +14,7 @@
 #include <c10/util/Exception.h>
 
 #include <ilme/kernels/abi.hpp>
-#include <ilme/ops/rms_norm.hpp>
+#include <ilme/ops/kernel.hpp>
 
 namespace ilme::ops {
 

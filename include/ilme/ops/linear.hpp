@@ -9,7 +9,7 @@
 #include <c10/core/GradMode.h>
 
 #include <ilme/kernels/abi.hpp>
-#include <ilme/ops/rms_norm.hpp>
+#include <ilme/ops/kernel.hpp>
 
 namespace ilme::ops {
 

@@ -55,6 +55,10 @@ struct Fused : Reference {
                                      std::span<LayerCache* const> caches) {
     return ops::cached_attention(q, k, v, caches);
   }
+  static at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const std::vector<std::int64_t>& sequence_offsets) {
+    return ops::attention(q, k, v, sequence_offsets);
+  }
 };
 
 }  // namespace ilme::ops

@@ -1,13 +1,12 @@
 /// Root-mean-square normalisation (Zhang & Sennrich 2019): the plain path and the fused kernel.
 #pragma once
 
-#include <optional>
-
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ilme/kernels/abi.hpp>
+#include <ilme/ops/kernel.hpp>
 
 namespace ilme::ops {
 
@@ -20,21 +19,6 @@ inline at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weig
 }
 
 namespace detail {
-
-inline std::optional<kernels::DType> kernel_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return kernels::DType::float32;
-    case at::kBFloat16:
-      return kernels::DType::bfloat16;
-    case at::kHalf:
-      return kernels::DType::float16;
-    default:
-      return std::nullopt;
-  }
-}
-
-inline void check_kernel(const char* error) { TORCH_CHECK(error == nullptr, "ilme::kernels: ", error); }
 
 /// The kernel's forward for contiguous tensors; `inv_rms` takes a float32 a row, or is null.
 inline at::Tensor rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps, float* inv_rms) {
