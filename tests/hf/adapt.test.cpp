@@ -142,6 +142,25 @@ TEST_CASE("adapt: the same tokenizer gives the same model, and an extension keep
   }
 }
 
+TEST_CASE("adapt: a tied model's file may hold the head once more, but not another one") {
+  const Folders folders;
+  const auto with_head = [&](const at::Tensor& head) {
+    io::NamedTensors tensors;
+    const hf::WeightFiles files(folders.root / "old");
+    for (const std::string& name : files.names()) {
+      if (name != "lm_head.weight") tensors.emplace_back(name, files.tensor(name).clone());
+    }
+    tensors.emplace_back("lm_head.weight", head);
+    io::save_safetensors(folders.root / "old/model.safetensors", tensors);
+  };
+  const at::Tensor embedding = hf::WeightFiles(folders.root / "old").tensor("model.embed_tokens.weight").clone();
+  with_head(embedding + 1);
+  CHECK_THROWS_WITH(folders.adapt(), ContainsSubstring("differs from model.embed_tokens.weight"));
+  with_head(embedding);
+  folders.adapt();
+  CHECK_FALSE(hf::WeightFiles(folders.root / "out").contains("lm_head.weight"));
+}
+
 TEST_CASE("adapt: folders that do not fit are refused, and nothing is written") {
   const Folders folders;
   const hf::AdaptOptions good{

@@ -96,6 +96,40 @@ inline text::Tokenizer load_old_tokenizer(const AdaptOptions& options) {
   return text::Tokenizer::load(options.model);
 }
 
+/// The embedding, and the head of a model that has one of its own. Throws InputError when they do not fit the
+/// configuration.
+inline std::vector<std::string> table_names(const WeightFiles& files, const nn::LlamaConfig& config) {
+  const std::string where = files.folder().string();
+  std::vector<std::string> names{kEmbeddingName};
+  if (!config.tie_word_embeddings) names.emplace_back(kHeadName);
+  for (const std::string& name : names) {
+    const auto& entry = files.entry(name);
+    if (entry.shape != std::vector<std::int64_t>{config.vocab_size, config.hidden_size}) {
+      throw InputError(where, ": ", name, " has shape ", Json(entry.shape).dump(), ", config.json says [",
+                       config.vocab_size, ",", config.hidden_size, "]");
+    }
+    if (!c10::isFloatingType(io::scalar_type_of_safetensors(entry.dtype))) {
+      throw InputError(where, ": ", name, " has dtype ", entry.dtype, ", expected floating point");
+    }
+  }
+  if (config.tie_word_embeddings && files.contains(kHeadName) &&
+      !files.tensor(kHeadName).equal(files.tensor(kEmbeddingName))) {
+    throw InputError(where, ": ", kHeadName, " differs from ", kEmbeddingName,
+                     ", but config.json ties them (tie_word_embeddings is true)");
+  }
+  return names;
+}
+
+/// Padding, and ids that the new tokenizer leaves out.
+inline std::vector<std::int64_t> ids_without_token(const TokenPlan& plan, std::int64_t rows) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t id = 0; id < rows; ++id) {
+    const auto i = static_cast<std::size_t>(id);
+    if (i >= plan.rows().size() || plan.rows()[i].source == RowSource::unused) ids.push_back(id);
+  }
+  return ids;
+}
+
 /// The ids of the moved model: what the new tokenizer declares, else what took the place of the old ids. Generation
 /// stops at every token that ended it before, at the new tokenizer's end of text and at its end of turn.
 inline SpecialIds special_ids(const nn::LlamaConfig& config, const text::Tokenizer& tokenizer, const IdMap& new_id) {
@@ -187,25 +221,16 @@ inline AdaptReport adapt_model(const AdaptOptions& options) {
   const IdMap new_id = [&](std::int64_t id) -> std::optional<std::int64_t> { return plan.new_id(id); };
   report.special = detail::special_ids(config, new_tokenizer, new_id);
 
-  std::vector<std::string> tables{detail::kEmbeddingName};
-  if (!config.tie_word_embeddings) tables.emplace_back(detail::kHeadName);
-  std::uint64_t bytes = 0;
-  for (const std::string& name : tables) {
-    const auto& entry = files.entry(name);
-    if (entry.shape != std::vector<std::int64_t>{config.vocab_size, config.hidden_size}) {
-      throw InputError(options.model.string(), ": ", name, " has shape ", detail::shape_text(entry.shape),
-                       ", config.json says [", config.vocab_size, ",", config.hidden_size, "]");
-    }
-    const auto type = io::scalar_type_of_safetensors(entry.dtype);
-    if (!c10::isFloatingType(type)) {
-      throw InputError(options.model.string(), ": ", name, " has dtype ", entry.dtype, ", expected floating point");
-    }
-    bytes += static_cast<std::uint64_t>(report.new_rows * config.hidden_size) * c10::elementSize(type);
-  }
+  const std::vector<std::string> tables = detail::table_names(files, config);
   // A tied model's file may hold the head as a copy; the new one does not.
   const auto is_table = [&](const std::string& name) {
     return name == detail::kEmbeddingName || name == detail::kHeadName;
   };
+  std::uint64_t bytes = 0;
+  for (const std::string& name : tables) {
+    const auto element = c10::elementSize(io::scalar_type_of_safetensors(files.entry(name).dtype));
+    bytes += static_cast<std::uint64_t>(report.new_rows * config.hidden_size) * element;
+  }
   for (const std::string& name : files.names()) {
     if (!is_table(name)) bytes += files.entry(name).end - files.entry(name).begin;
   }
@@ -225,21 +250,16 @@ inline AdaptReport adapt_model(const AdaptOptions& options) {
     if (!is_table(name)) tensors.emplace_back(name, files.tensor(name));
   }
 
-  std::vector<std::int64_t> no_tokens;
-  for (std::int64_t id = 0; id < report.new_rows; ++id) {
-    const bool used = id < tokens && plan.rows()[static_cast<std::size_t>(id)].source != RowSource::unused;
-    if (!used) no_tokens.push_back(id);
-  }
   AtomicDirectory fresh(options.output);
   save_weights(tensors, fresh.path(), std::nullopt, options.max_shard_size);
   std::error_code code;
   const auto generation = options.model / "generation_config.json";
   write_json(fresh.path() / "config.json", adapted_config(read_json(options.model / "config.json"), report.new_rows,
                                                           report.special, new_id, report.notes));
-  write_json(
-      fresh.path() / "generation_config.json",
-      adapted_generation_config(std::filesystem::exists(generation, code) ? read_json(generation) : Json::object(),
-                                report.special, no_tokens, new_id, report.notes));
+  write_json(fresh.path() / "generation_config.json",
+             adapted_generation_config(
+                 std::filesystem::exists(generation, code) ? read_json(generation) : Json::object(), report.special,
+                 detail::ids_without_token(plan, report.new_rows), new_id, report.notes));
   write_adapted_tokenizer(fresh.path(), options.tokenizer, new_tokenizer,
                           options.old_tokenizer.empty() ? options.model : options.old_tokenizer, old_tokenizer,
                           config.max_position_embeddings, report.notes);
