@@ -58,7 +58,8 @@ void finetune(const Options& options) {
   run.settings = options.settings(run.total_steps);
   if (run_training(options, run, *model, optim::trainable_parameters(*model), source) == RunEnd::stopped) return;
   if (options.full) {
-    hf::save_model(*model, options.output, dtype, options.model);
+    hf::save_model(*model, options.output, dtype, options.model,
+                   {.source = options.model, .max_shard_size = options.max_shard_bytes()});
   } else {
     lora::save_adapter(options.output, adapter, lora::adapter_parameters(*model));
   }

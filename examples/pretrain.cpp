@@ -79,7 +79,8 @@ void pretrain(const Options& options) {
     };
   }
   if (run_training(options, run, *model, parameters, source) == RunEnd::finished) {
-    hf::save_model(*model, options.output, dtype, options.model);
+    hf::save_model(*model, options.output, dtype, options.model,
+                   {.source = options.model, .max_shard_size = options.max_shard_bytes()});
     std::fprintf(stderr, "model written to %s\n", options.output.c_str());
   }
 }

@@ -14,9 +14,11 @@
 #include <ilme/nn/llama.hpp>
 #include <ilme/text/tokenizer.hpp>
 
+#include "support/model_output.hpp"
+
 namespace ilme::program {
 
-struct InitOptions {
+struct InitOptions : ModelOutput {
   std::string tokenizer, output, dtype = "fp32";
   nn::LlamaConfig config;
   bool tied = true;
@@ -49,11 +51,11 @@ inline void init(InitOptions options) {
   }
   hf::check_config(config, "ilme-model init");
   const auto dtype = hf::parse_dtype(options.dtype);
-  nn::Llama<ops::Fused> model(config);
+  nn::Llama<ops::Fused> model(config, dtype);
   model.initialize(options.seed);
   std::int64_t parameters = 0;
   for (const auto& parameter : model.parameters()) parameters += parameter.numel();
-  hf::save_model(model, options.output, dtype, options.tokenizer);
+  hf::save_model(model, options.output, dtype, options.tokenizer, {.max_shard_size = options.max_shard_bytes()});
   std::printf("%s: %s parameters, vocabulary %lld\n", options.output.c_str(),
               format_count(static_cast<double>(parameters)).c_str(), static_cast<long long>(config.vocab_size));
 }
@@ -78,6 +80,7 @@ inline void add_init_command(CLI::App& app) {
   make->add_option("--tied", options->tied, "Whether the head is the embedding");
   make->add_option("--dtype", options->dtype, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
   make->add_option("--seed", options->seed, "Seed of the weights");
+  options->add_to(*make);
   make->callback([options] { init(*options); });
 }
 

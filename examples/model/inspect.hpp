@@ -26,6 +26,7 @@ inline void inspect(const std::string& folder) {
     parameters += size;
     largest = std::max<std::int64_t>(largest, static_cast<std::int64_t>(name.size()));
   }
+  std::printf("%s, ", hf::detail::names_of(config.architecture).class_name);
   std::printf(
       "layers %lld, hidden %lld, heads %lld (%lld for keys and values), feed-forward %lld, vocabulary %lld, %s\n",
       static_cast<long long>(config.num_hidden_layers), static_cast<long long>(config.hidden_size),

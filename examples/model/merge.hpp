@@ -12,9 +12,11 @@
 #include <ilme/lora/adapters.hpp>
 #include <ilme/nn/llama.hpp>
 
+#include "support/model_output.hpp"
+
 namespace ilme::program {
 
-struct MergeOptions {
+struct MergeOptions : ModelOutput {
   std::string model, adapter, output;
 };
 
@@ -23,7 +25,8 @@ inline void merge(const MergeOptions& options) {
   const auto dtype = io::scalar_type_of_safetensors(files.entry(files.names().front()).dtype);
   auto model = lora::load_with_adapter<ops::Fused>(options.model, options.adapter, dtype);
   const std::int64_t merged = lora::merge_adapters(*model);
-  hf::save_model(*model, options.output, dtype, options.model);
+  hf::save_model(*model, options.output, dtype, options.model,
+                 {.source = options.model, .max_shard_size = options.max_shard_bytes()});
   std::printf("%s: %lld adapters merged\n", options.output.c_str(), static_cast<long long>(merged));
 }
 
@@ -33,6 +36,7 @@ inline void add_merge_command(CLI::App& app) {
   command->add_option("--model", options->model, "Model folder")->type_name("DIR")->required();
   command->add_option("--adapter", options->adapter, "Adapter folder (PEFT layout)")->type_name("DIR")->required();
   command->add_option("--output", options->output, "Model folder to write")->type_name("DIR")->required();
+  options->add_to(*command);
   command->callback([options] { merge(*options); });
 }
 

@@ -37,9 +37,11 @@
 #include <ilme/train/tensorboard.hpp>
 #include <ilme/train/trainer.hpp>
 
+#include "support/model_output.hpp"
+
 namespace ilme {
 
-struct TrainingOptions {
+struct TrainingOptions : ModelOutput {
   std::string model, output, data;
   std::int64_t steps = 0;
   double epochs = 1, max_hours = 0;
@@ -95,6 +97,7 @@ struct TrainingOptions {
     app.add_option("--seed", seed, "Seed of data order, dropout and adapters");
     app.add_option("--tensorboard", tensorboard, "Folder of TensorBoard files; default: tensorboard/ in --output")
         ->type_name("DIR");
+    ModelOutput::add_to(app);
   }
 
   /// What decides the loss curve, to be stored with a checkpoint and compared on resume.

@@ -1,5 +1,6 @@
 #include "support/catch_torch.hpp"
 
+#include <ilme/hf/config.hpp>
 #include <ilme/hf/weights.hpp>
 
 #include "support/temporary.hpp"
@@ -71,6 +72,10 @@ TEST_CASE("weights: shards with an index") {
   CHECK_THROWS_WITH(with_map("more", 3)(), ContainsSubstring("not a file name"));
   std::filesystem::copy(folder / "model-00001-of-00003.safetensors", folder / "copy.safetensors");
   CHECK_THROWS_WITH(with_map("more", "copy.safetensors")(), ContainsSubstring("is also in"));
+  std::filesystem::remove(folder / "copy.safetensors");
+  std::filesystem::copy_file(folder / "model-00003-of-00003.safetensors", folder / "model-00004-of-00004.safetensors");
+  CHECK_THROWS_WITH(with_map("more", "model-00001-of-00003.safetensors")(),
+                    ContainsSubstring("model-00004-of-00004.safetensors"));
   write_json(folder / "model.safetensors.index.json", Json::object());
   CHECK_THROWS_WITH(hf::WeightFiles(folder.path()), ContainsSubstring("weight_map"));
 
@@ -121,6 +126,20 @@ TEST_CASE("weights: a tied model takes a file with an equal head, not one with a
   CHECK_NOTHROW(load());
   tensors.back().second = table + 1;
   CHECK_THROWS_WITH(load(), ContainsSubstring("tie_word_embeddings"));
+}
+
+TEST_CASE("weights: other formats are named with the remedy") {
+  const std::pair<const char*, const char*> cases[] = {{"consolidated.00.pth", "convert_llama_weights_to_hf"},
+                                                       {"consolidated.safetensors", "Mistral"},
+                                                       {"pytorch_model-00001-of-00002.bin", "save_pretrained"},
+                                                       {"model.q4.gguf", "GGUF"}};
+  for (const auto& [file, remedy] : cases) {
+    test::TemporaryFolder folder;
+    write_file(folder / file, "x");
+    CHECK_THROWS_WITH(hf::WeightFiles(folder.path()), ContainsSubstring(remedy) && ContainsSubstring(file));
+    CHECK_THROWS_WITH(hf::read_config(folder.path()), ContainsSubstring(remedy));
+  }
+  CHECK_THROWS_WITH(hf::read_config("nowhere"), ContainsSubstring("nowhere/config.json"));
 }
 
 TEST_CASE("weights: _tiny-llama's names are found") {

@@ -100,6 +100,12 @@ TEST_CASE("safetensors: big strided tensors are written in pieces") {
   const io::SafetensorsFile file(folder / "big.safetensors");
   CHECK(torch::equal(file.tensor("wide"), wide));
   CHECK(torch::equal(file.tensor("tall"), tall));
+  at::Tensor copy = torch::empty(tall.sizes(), torch::kLong), row = torch::empty(wide.sizes(), torch::kInt);
+  file.copy_to("tall", copy);
+  file.copy_to("wide", row);
+  CHECK(torch::equal(copy, tall.to(torch::kLong)));
+  CHECK(torch::equal(row, wide));
+  CHECK(torch::equal(file.tensor("tall"), tall));  // pages that were given back are read again
 }
 
 TEST_CASE("safetensors: what cannot be written is refused, and nothing is left") {

@@ -33,7 +33,7 @@ def check(what, ok, figure=""):
 def ours(model, adapter, ids):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "logits.safetensors"
-        subprocess.run([args.dump, model, adapter or "-", out, *map(str, ids)], check=True)
+        subprocess.run([args.dump, model, adapter or "-", out, "fp32", *map(str, ids)], check=True)
         return load_file(out)["logits"]
 
 

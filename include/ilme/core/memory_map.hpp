@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -57,6 +58,14 @@ class MemoryMap {
   std::span<const std::byte> bytes() const noexcept { return {static_cast<const std::byte*>(data_), size_}; }
   std::string_view text() const noexcept { return {static_cast<const char*>(data_), size_}; }
   std::size_t size() const noexcept { return size_; }
+
+  /// Takes the pages of bytes [begin, begin + size) out of this process's memory. They are read again when touched.
+  void release(std::size_t begin, std::size_t size) const noexcept {
+    if (data_ == nullptr || begin >= size_) return;
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t first = begin / page * page;
+    ::madvise(static_cast<std::byte*>(data_) + first, std::min(begin + size, size_) - first, MADV_DONTNEED);
+  }
 
  private:
   void* data_ = nullptr;

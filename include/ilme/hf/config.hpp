@@ -14,6 +14,7 @@
 
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
+#include <ilme/hf/foreign_weights.hpp>
 #include <ilme/hf/rope_config.hpp>
 #include <ilme/io/dtype.hpp>
 #include <ilme/nn/llama_config.hpp>
@@ -174,6 +175,8 @@ inline Json read_if_there(const std::filesystem::path& folder, const char* name)
 /// that do not fit.
 inline nn::LlamaConfig read_config(const std::filesystem::path& folder) {
   const auto path = folder / "config.json";
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) refuse_foreign_weights(folder);
   const Json json = read_json(path);
   JsonObject object(json, path.string());
   nn::LlamaConfig config;

@@ -1,6 +1,7 @@
 /// A model in Hugging Face's folder layout, loaded and saved as a whole.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -32,23 +33,36 @@ std::shared_ptr<Model> load_model(const std::filesystem::path& folder, at::Scala
   return model;
 }
 
+/// How a model folder is written.
+struct SaveOptions {
+  /// The folder that the model comes from: what its config.json and generation_config.json say beyond the model's
+  /// configuration is kept. Empty: none.
+  std::filesystem::path source = {};
+  std::uint64_t max_shard_size = kMaxShardSize;  ///< bytes of weights in a file
+};
+
 namespace detail {
 
-inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",          "tokenizer_config.json",
-                                                  "special_tokens_map.json", "chat_template.jinja",
-                                                  "added_tokens.json",       "tokenizer.model"};
+inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                                  "tokenizer_config.json",
+                                                  "special_tokens_map.json",
+                                                  "chat_template.jinja",
+                                                  "added_tokens.json",
+                                                  "tokenizer.model",
+                                                  "vocab.json",
+                                                  "merges.txt"};
 
 template <class Model>
 void write_model_files(const Model& model, const std::filesystem::path& folder, at::ScalarType dtype,
-                       const std::filesystem::path& tokenizer_folder) {
-  save_parameters(model, folder, dtype);
+                       const std::filesystem::path& tokenizer_folder, const SaveOptions& options) {
+  save_parameters(model, folder, dtype, options.max_shard_size);
   for (const char* name : kTokenizerFiles) {
     std::error_code code;
     const std::filesystem::path source = tokenizer_folder / name;
     if (!std::filesystem::exists(source, code) || std::filesystem::equivalent(source, folder / name, code)) continue;
     write_file(folder / name, read_file(source));
   }
-  write_config(folder, model.config(), dtype);
+  write_config(folder, model.config(), dtype, options.source);
 }
 
 }  // namespace detail
@@ -58,18 +72,18 @@ void write_model_files(const Model& model, const std::filesystem::path& folder, 
 /// atomically, weights first, and the others stay.
 template <class Model>
 void save_model(const Model& model, const std::filesystem::path& folder, at::ScalarType dtype,
-                const std::filesystem::path& tokenizer_folder) {
+                const std::filesystem::path& tokenizer_folder, const SaveOptions& options = {}) {
   std::error_code code;
   const bool exists = std::filesystem::exists(folder, code);
   if (exists && !std::filesystem::is_directory(folder, code)) {
     throw InputError(folder.string(), ": is a file, expected a folder");
   }
   if (exists && !std::filesystem::is_empty(folder, code)) {
-    detail::write_model_files(model, folder, dtype, tokenizer_folder);
+    detail::write_model_files(model, folder, dtype, tokenizer_folder, options);
     return;
   }
   AtomicDirectory fresh(folder);
-  detail::write_model_files(model, fresh.path(), dtype, tokenizer_folder);
+  detail::write_model_files(model, fresh.path(), dtype, tokenizer_folder, options);
   fresh.commit();
 }
 

@@ -19,21 +19,32 @@
 
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
+#include <ilme/hf/foreign_weights.hpp>
 #include <ilme/io/safetensors.hpp>
 
 namespace ilme::hf {
 
 inline constexpr const char* kWeightsName = "model.safetensors";
 inline constexpr const char* kWeightsIndexName = "model.safetensors.index.json";
-/// What a shard of a saved model holds at most, in bytes.
+
+/// Weights larger than this many bytes are written as shards; as Transformers 4 does.
 inline constexpr std::uint64_t kMaxShardSize = 5'000'000'000;
+
+namespace detail {
+
+/// "model-00001-of-00002.safetensors" and the like.
+inline bool is_shard_name(const std::string& name) {
+  return name.starts_with("model-") && name.ends_with(".safetensors");
+}
+
+}  // namespace detail
 
 /// The tensors of a model folder by name, whichever file they lie in.
 class WeightFiles {
  public:
   /// Opens `model.safetensors`, else the shards of `model.safetensors.index.json` in `folder`; or one safetensors file.
-  /// Throws InputError when there are none, a shard is missing or damaged, the index names a tensor that is not there,
-  /// or a tensor lies in two shards.
+  /// Throws InputError when there are none (with the remedy for formats that are known), a shard is missing or damaged
+  /// or not in the index, the index names a tensor that is not there, or a tensor lies in two shards.
   explicit WeightFiles(const std::filesystem::path& folder) : folder_(folder) {
     std::error_code code;
     if (std::filesystem::is_regular_file(folder, code)) {
@@ -43,6 +54,7 @@ class WeightFiles {
     } else if (std::filesystem::exists(folder / kWeightsIndexName, code)) {
       open_index(folder / kWeightsIndexName);
     } else {
+      refuse_foreign_weights(folder);
       throw InputError(folder.string(), ": holds neither ", kWeightsName, " nor ", kWeightsIndexName);
     }
   }
@@ -55,6 +67,8 @@ class WeightFiles {
   const io::SafetensorsEntry& entry(const std::string& name) const { return shard(name).entry(name); }
   /// The tensor, in read-only mapped memory (see io::SafetensorsFile::tensor).
   at::Tensor tensor(const std::string& name) const { return shard(name).tensor(name); }
+  /// Copies a tensor without keeping the file's pages in memory (see io::SafetensorsFile::copy_to).
+  void copy_to(const std::string& name, const at::Tensor& target) const { shard(name).copy_to(name, target); }
 
  private:
   const io::SafetensorsFile& shard(const std::string& name) const {
@@ -90,6 +104,13 @@ class WeightFiles {
       if (std::find(files.begin(), files.end(), text) == files.end()) files.push_back(text);
     }
     std::sort(files.begin(), files.end());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      if (detail::is_shard_name(name) && !std::binary_search(files.begin(), files.end(), name)) {
+        throw InputError(path.string(), ": does not name the shard ", name,
+                         " that lies beside it; the index or the shard is of another model");
+      }
+    }
     for (const std::string& file : files) {
       if (!std::filesystem::exists(folder_ / file)) {
         throw InputError(path.string(), ": shard ", file, " is missing");
@@ -129,10 +150,10 @@ inline std::string shape_text(const std::vector<std::int64_t>& shape) { return J
 }  // namespace detail
 
 /// Copies the tensors of `files` into the parameters of the same names, converting between floating-point types and to
-/// the parameter's device. Nothing is changed unless everything fits: InputError lists the first few names that are
-/// missing, unknown, or of another shape (expected and found). Adapter parameters (a name part that starts with
-/// "lora_") and "rotary_emb.inv_freq" of old files are passed over. A tied model's file may also hold "lm_head.weight"
-/// when it equals the embedding.
+/// the parameter's device, and holds little more than the parameters in memory. Nothing is changed unless everything
+/// fits: InputError lists the first few names that are missing, unknown, or of another shape (expected and found).
+/// Adapter parameters (a name part that starts with "lora_") and "rotary_emb.inv_freq" of old files are passed over. A
+/// tied model's file may also hold "lm_head.weight" when it equals the embedding.
 inline void load_parameters(torch::nn::Module& module, const WeightFiles& files) {
   std::vector<std::string> missing, unknown, unfit;
   std::vector<std::pair<std::string, at::Tensor>> targets;
@@ -174,7 +195,7 @@ inline void load_parameters(torch::nn::Module& module, const WeightFiles& files)
                      ", but the model ties them (tie_word_embeddings is true)");
   }
   const c10::NoGradGuard no_grad;
-  for (auto& [name, parameter] : targets) parameter.copy_(files.tensor(name));
+  for (auto& [name, parameter] : targets) files.copy_to(name, parameter);
 }
 
 /// Writes `tensors` to `model.safetensors` in `folder`, or to shards of at most `max_shard_size` bytes with an index
@@ -213,8 +234,7 @@ inline void save_weights(const io::NamedTensors& tensors, const std::filesystem:
   std::vector<std::filesystem::path> stale;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = name == kWeightsName || name == kWeightsIndexName ||
-                      (name.starts_with("model-") && name.ends_with(".safetensors"));
+    const bool ours = name == kWeightsName || name == kWeightsIndexName || detail::is_shard_name(name);
     if (ours && std::find(written.begin(), written.end(), name) == written.end()) stale.push_back(entry.path());
   }
   for (const auto& path : stale) std::filesystem::remove(path);

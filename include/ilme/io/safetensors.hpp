@@ -28,6 +28,9 @@ namespace ilme::io {
 /// Tensors with their names, in file order.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
+/// What is copied at once from a file's pages.
+inline constexpr std::int64_t kReadChunkBytes = std::int64_t{32} << 20;
+
 /// A safetensors file, mapped: opening reads the header alone, and tensors share the mapped pages. Copyable; copies and
 /// tensors keep the mapping alive. The file must not be changed in place meanwhile (replacing it by rename is fine).
 class SafetensorsFile {
@@ -74,6 +77,29 @@ class SafetensorsFile {
     }
     return at::from_blob(
         const_cast<std::byte*>(data), found.shape, [map = map_](void*) {}, options);
+  }
+
+  /// Copies a tensor into `target` of the same shape, whatever its dtype and device. Piece by piece, and gives the
+  /// file's pages back on the way: what this process holds at once is the target and about 32 MiB of the file. Throws
+  /// as tensor() does.
+  void copy_to(const std::string& name, at::Tensor target) const {
+    const at::Tensor source = tensor(name);
+    const SafetensorsEntry& found = entry(name);
+    const std::size_t begin = header_.data_begin + found.begin;
+    const auto rows = source.dim() == 0 ? 1 : source.size(0);
+    const auto bytes = static_cast<std::int64_t>(found.end - found.begin);
+    const std::int64_t row_bytes = rows == 0 ? 0 : bytes / rows;
+    const std::int64_t step = row_bytes == 0 ? rows : std::max<std::int64_t>(1, kReadChunkBytes / row_bytes);
+    if (step >= rows) {
+      target.copy_(source);
+    } else {
+      for (std::int64_t row = 0; row < rows; row += step) {
+        const std::int64_t count = std::min(step, rows - row);
+        target.narrow(0, row, count).copy_(source.narrow(0, row, count));
+        map_->release(begin + static_cast<std::size_t>(row * row_bytes), static_cast<std::size_t>(count * row_bytes));
+      }
+    }
+    map_->release(begin, static_cast<std::size_t>(bytes));
   }
 
   /// All tensors, as tensor() gives them.
