@@ -96,3 +96,37 @@ TEST_CASE("dynamic: a document's frequencies depend on its own length alone") {
   const at::Tensor row = at::tensor(longer, at::kLong).unsqueeze(0);
   CHECK((model.hidden(row, cache)[0] - both.narrow(0, 0, 8)).abs().max().item<double>() < 1e-5);
 }
+
+// tests/references/folder_reference.py: bf16 in shards, rotary parameters and data type as each version writes them.
+TEST_CASE("a folder of Transformers 4 or 5 is read, and written again with the same tensors and settings") {
+  for (const char* version : {"transformers4", "transformers5"}) {
+    CAPTURE(version);
+    const std::filesystem::path source = std::filesystem::path(ILME_SOURCE_DIR) / "tests/hf/fixtures" / version;
+    const auto model = hf::load_model<nn::Llama<ops::Fused>>(source, at::kBFloat16);
+    CHECK(model->config().rope_scaling.type == nn::RopeScaling::Type::llama3);
+    CHECK(model->config().rope_theta == 500.0);
+    CHECK(model->config().eos_token_ids == std::vector<std::int64_t>{1, 2});
+
+    const at::NoGradGuard no_gradient;
+    const auto exact = hf::load_model<nn::Llama<ops::Fused>>(source, at::kFloat);
+    const Json expected = read_json(source / "expected.json");
+    const auto batch = test::batch_of({expected["ids"].get<std::vector<std::int64_t>>()});
+    CHECK(difference(at::matmul(exact->hidden(batch)[0], exact->lm_head_weight().t())[-1], expected["logits"]) < 1e-4);
+
+    test::TemporaryFolder folder;
+    hf::save_model(*model, folder / "model", at::kBFloat16, source, {.source = source, .max_shard_size = 700});
+    const hf::WeightFiles before(source), after(folder / "model");
+    CHECK(after.names().size() == before.names().size());
+    CHECK_FALSE(after.contains("lm_head.weight"));
+    for (const std::string& name : before.names()) {
+      CAPTURE(name);
+      CHECK(after.entry(name).dtype == "BF16");
+      CHECK(at::equal(after.tensor(name).view(at::kShort), before.tensor(name).view(at::kShort)));
+    }
+    CHECK(hf::read_config(folder / "model") == model->config());
+    CHECK(read_json(folder / "model" / "config.json")["my_key"] == "kept");
+    Json generation = read_json(folder / "model" / "generation_config.json");
+    CHECK(generation["top_p"] == 0.9);
+    CHECK(generation["temperature"] == 0.6);
+  }
+}

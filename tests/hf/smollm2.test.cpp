@@ -20,7 +20,8 @@ TEST_CASE("SmolLM2's log-likelihoods are those of the reference, and Paris is th
   const at::NoGradGuard no_gradient;
   const auto model = hf::load_model<nn::Llama<ops::Fused>>(folder, at::kFloat);
   const text::Tokenizer tokenizer = text::Tokenizer::load(folder);
-  for (const Json& entry : read_json(*reference)["cases"]) {
+  const Json expected = read_json(*reference);
+  for (const Json& entry : expected["cases"]) {
     CAPTURE(entry["name"].get<std::string>());
     const auto ids = entry["ids"].get<std::vector<std::int64_t>>();
     const at::Tensor hidden = model->hidden(test::batch_of({ids}))[0];

@@ -33,6 +33,16 @@ refuses 2 "embedding-steps is 5.*5 steps" new $P --output new --steps 5 --embedd
 refuses 2 "embedding-steps" new $P --output new --steps 5 --embedding-steps 2 --train embeddings
 refuses 2 "embedding-learning-rate" new $F --output new --data "$DATA/az_chat.jsonl" --embedding-learning-rate 1e-3
 
+refuses 2 "max-shard-size" new "$BIN/ilme-model" init --tokenizer tokenizer --hidden-size 32 --layers 1 --heads 4 \
+  --max-shard-size 0 --output new
+refuses 2 "max-shard-size" new $P --output new --max-shard-size many
+
+# Formats of others.
+mkdir meta && touch meta/consolidated.00.pth meta/params.json
+refuses 2 convert_llama_weights_to_hf new "$BIN/ilme-model" convert --model meta --output new
+cp -r model pickle && mv pickle/model.safetensors pickle/pytorch_model.bin
+refuses 2 save_pretrained new "$BIN/ilme-model" convert --model pickle --output new
+
 # Damaged files.
 cp -r model broken && truncate -s -5 broken/model.safetensors
 refuses 2 broken/model.safetensors new $(pretrain broken) --output new
