@@ -25,6 +25,6 @@ model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
 model.generation_config.update(temperature=0.6, top_p=0.9, do_sample=True)
 model.save_pretrained(folder, max_shard_size="1KB")
 ids = [(i * i + 3 * i + 5) % 24 for i in range(24)]
-with torch.no_grad():
-    logits = model.float()(torch.tensor([ids])).logits[0, -1]
+with torch.no_grad():  # loaded anew: model.float() would keep frequencies that were rounded to bf16
+    logits = transformers.LlamaForCausalLM.from_pretrained(folder, torch_dtype=torch.float32).eval()(torch.tensor([ids])).logits[0, -1]
 (folder / "expected.json").write_text(json.dumps(dict(ids=ids, logits=[round(x, 5) for x in logits.tolist()])) + "\n")
