@@ -13,9 +13,11 @@
 #include <ilme/core/progress.hpp>
 #include <ilme/hf/adapt.hpp>
 
+#include "support/model_output.hpp"
+
 namespace ilme::program {
 
-struct AdaptCommand {
+struct AdaptCommand : ModelOutput {
   hf::AdaptOptions options;
   std::string init = "mean", json;
 };
@@ -95,7 +97,11 @@ inline void add_adapt_command(CLI::App& app) {
       ->type_name("DIR");
   sub->add_option("--seed", options.seed, "Seed of what is drawn");
   sub->add_option("--json", command->json, "Also write the report to this file")->type_name("FILE");
-  sub->callback([command] { adapt(*command); });
+  command->add_to(*sub);
+  sub->callback([command] {
+    command->options.max_shard_size = command->max_shard_bytes();
+    adapt(*command);
+  });
 }
 
 }  // namespace ilme::program
