@@ -13,6 +13,7 @@
 #include <ilme/lora/adapters.hpp>
 #include <ilme/nn/llama.hpp>
 #include <ilme/optim/parameter_group.hpp>
+#include <ilme/text/chat_template.hpp>
 #include <ilme/text/tokenizer.hpp>
 
 #include "support/program.hpp"
@@ -32,8 +33,10 @@ void finetune(const Options& options) {
   using namespace ilme;
   at::manual_seed(options.seed);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
-  const auto examples =
-      data::load_chat_examples({options.data}, tokenizer, {.sequence_length = options.sequence_length});
+  const auto examples = data::load_chat_examples(
+      {options.data}, tokenizer,
+      {.sequence_length = options.sequence_length,
+       .default_system = text::default_system_message(text::read_chat_template(options.model))});
   const data::ChatReport& report = examples.report();
   std::fprintf(stderr, "%lld conversations: %lld kept (%lld cut), %lld dropped, %lld of %lld tokens trained on\n",
                static_cast<long long>(report.read), static_cast<long long>(report.kept),

@@ -16,6 +16,7 @@
 #include <ilme/data/documents.hpp>
 #include <ilme/data/fingerprint.hpp>
 #include <ilme/text/chat.hpp>
+#include <ilme/text/chat_template.hpp>
 #include <ilme/text/tokenizer.hpp>
 
 namespace ilme::data {
@@ -38,6 +39,8 @@ struct ChatOptions {
   NoAssistant no_assistant = NoAssistant::refuse;
   /// The chat template; detected from the tokenizer's special tokens when not given.
   std::optional<text::ChatFormat> format = std::nullopt;
+  /// Opens conversations that have no system message, as the folder's template does (text/chat_template.hpp); "": none.
+  std::string default_system = {};
   /// Threads to encode with; 0: all.
   std::size_t threads = 0;
 };
@@ -123,7 +126,8 @@ inline ChatExamples load_chat_examples(const std::vector<std::filesystem::path>&
         reader.json(lines[i]), names[i], /*needs_assistant=*/options.no_assistant == NoAssistant::refuse);
     const bool answered =
         std::any_of(messages.begin(), messages.end(), [](const auto& message) { return message.role == "assistant"; });
-    if (answered) encoded[i] = text::encode_chat(tokenizer, format, messages);
+    if (answered)
+      encoded[i] = text::encode_chat(tokenizer, format, text::with_system_message(messages, options.default_system));
     lines[i].bytes = {};
   });
   if (lines.empty()) throw InputError(files.front().string(), ": has no conversations");
