@@ -104,7 +104,7 @@ if args.dump:
     ids = AutoTokenizer.from_pretrained(new_folder)("Kitablardan oxuduqlarımız yadda qalır; qiymət 12,50 manatdır!")["input_ids"]
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "logits.safetensors"
-        subprocess.run([args.dump, new_folder, "-", out, *map(str, ids)], check=True)
+        subprocess.run([args.dump, new_folder, "-", out, "fp32", *map(str, ids)], check=True)
         with safe_open(out, "pt") as file:
             ours = file.get_tensor("logits")
     with torch.no_grad():
