@@ -19,10 +19,11 @@ inline void refuse_foreign_weights(const std::filesystem::path& folder) {
       throw InputError(folder.string(), ": holds ", what, " (", name, "), not a Hugging Face folder; ", remedy);
     };
     if (name.starts_with("consolidated.") && name.ends_with(".pth")) {
-      refuse("an original Meta checkpoint",
-             "download the model's Hugging Face folder, or convert it with Transformers 4: python -m "
-             "transformers.models.llama.convert_llama_weights_to_hf --input_dir DIR --model_size 1B --llama_version "
-             "3.2 --output_dir OUTPUT");
+      refuse(
+          "an original Meta checkpoint",
+          "download the model's Hugging Face folder, or convert it with transformers 4.46 (later packages leave the "
+          "script out): python -m transformers.models.llama.convert_llama_weights_to_hf --input_dir DIR --output_dir "
+          "OUTPUT --llama_version 3.2 --num_shards 1");
     }
     if (name == "consolidated.safetensors") {
       refuse("a checkpoint in Mistral's own format", "download the model's Hugging Face folder");
