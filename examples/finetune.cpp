@@ -25,7 +25,7 @@ struct Options : ilme::TrainingOptions {
   std::int64_t lora_rank = 64;
   double lora_alpha = 0, lora_dropout = 0.05;
   std::vector<std::string> lora_targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-  bool full = false;
+  bool lora_train_embeddings = false, full = false;
 };
 
 template <class Ops>
@@ -51,6 +51,11 @@ void finetune(const Options& options) {
     adapter.alpha = options.lora_alpha > 0 ? options.lora_alpha : static_cast<double>(options.lora_rank);
     adapter.dropout = options.lora_dropout;
     adapter.target_modules = options.lora_targets;
+    if (options.lora_train_embeddings) {
+      adapter.ensure_weight_tying = model->config().tie_word_embeddings;
+      adapter.modules_to_save = {"embed_tokens"};
+      if (!adapter.ensure_weight_tying) adapter.modules_to_save.emplace_back("lm_head");
+    }
     lora::attach_adapters(*model, adapter, options.seed);
   }
   auto source =
@@ -64,7 +69,7 @@ void finetune(const Options& options) {
     hf::save_model(*model, options.output, dtype, options.model,
                    {.source = options.model, .max_shard_size = options.max_shard_bytes()});
   } else {
-    lora::save_adapter(options.output, adapter, lora::adapter_parameters(*model));
+    lora::save_adapter(options.output, adapter, lora::adapter_parameters(*model, adapter));
   }
   std::fprintf(stderr, "%s written to %s\n", options.full ? "model" : "adapter", options.output.c_str());
 }
@@ -89,6 +94,9 @@ int main(int argc, char** argv) {
         app.add_option("--lora-alpha", options->lora_alpha, "Adapters count alpha / rank; 0: alpha = rank");
         app.add_option("--lora-dropout", options->lora_dropout, "Dropout on the adapters' input");
         app.add_option("--lora-targets", options->lora_targets, "Linear maps that get an adapter")->delimiter(',');
+        app.add_flag("--lora-train-embeddings", options->lora_train_embeddings,
+                     "Train embeddings and head whole beside the adapters (PEFT's modules_to_save), as after a change "
+                     "of the vocabulary; --embedding-learning-rate gives them a rate of their own");
         app.add_flag("--full", options->full, "Train all parameters instead of an adapter");
         options->add_to(app);
         return [options] {

@@ -70,6 +70,70 @@ TEST_CASE("adapters are attached by pattern, saved, loaded and merged") {
   CHECK_THROWS_AS(lora::attach_adapters(*untouched, config), InputError);
 }
 
+TEST_CASE("embeddings and head trained whole beside the adapters are PEFT's") {
+  const bool tied = GENERATE(true, false);  // adapters and logits by tests/references/peft_embeddings.py
+  const std::vector<float> expected =
+      tied ? std::vector<float>{-0.1988, -1.01957, 1.39358,  -0.61349, -0.67466, 1.40409,  -0.97072, -0.26656,
+                                1.28309, -1.23702, 0.16651,  1.0419,   -1.38745, 0.58398,  0.70311,  -1.40792,
+                                0.94675, 0.29847,  -1.29652, 1.22085,  -0.13412, -1.06367, 1.38059}
+           : std::vector<float>{-0.59243, -0.48247, 1.15781,  -0.87431, -0.13325, 1.03046,  -1.07429, 0.22844,
+                                0.80659,  -1.17364, 0.56873,  0.50718,  -1.16306, 0.85576,  0.16025,  -1.04354,
+                                1.06262,  -0.20169, -0.82628, 1.16996,  -0.54473, -0.53162, 1.1677};
+  const auto fixture = std::filesystem::path(ILME_SOURCE_DIR) / "tests/lora/fixtures" / (tied ? "tied" : "untied");
+  test::TemporaryFolder folder;
+  {
+    Model base(test::tiny_config(tied));
+    test::fill_by_formula(base);
+    hf::save_model(base, folder / "base", at::kFloat, folder / "no tokenizer");
+  }
+  const auto check = [&](auto& model) {
+    CHECK(max_difference(logits(model, {3, 1, 4, 1, 5, 9})[-1], at::tensor(expected)) < 2e-5);
+  };
+  auto model = lora::load_with_adapter<ops::Fused>(folder / "base", fixture, at::kFloat);
+  check(*model);
+  const auto config = lora::read_adapter_config(fixture);
+  const auto parameters = lora::adapter_parameters(*model, config);
+  CHECK(parameters.size() == (tied ? 5 : 6));
+  for (const auto& [name, parameter] : parameters) CHECK(parameter.requires_grad());
+
+  // Written again it is PEFT's file, tensor by tensor.
+  lora::save_adapter(folder / "adapter", config, parameters);
+  const io::SafetensorsFile theirs(fixture / lora::kAdapterWeightsName),
+      ours(folder / "adapter" / theirs.path().filename());
+  CHECK(ours.names().size() == theirs.names().size());
+  for (const std::string& name : theirs.names()) CHECK(at::equal(ours.tensor(name), theirs.tensor(name)));
+  const Json json = read_json(folder / "adapter" / lora::kAdapterConfigName),
+             peft = read_json(fixture / lora::kAdapterConfigName);
+  for (const char* key : {"modules_to_save", "ensure_weight_tying"}) CHECK(json.at(key) == peft.at(key));
+
+  lora::merge_adapters(*model);
+  hf::save_model(*model, folder / "merged", at::kFloat, folder / "base");
+  auto merged = hf::load_model<nn::Llama<ops::Reference>>(folder / "merged", at::kFloat);
+  check(*merged);
+}
+
+TEST_CASE("whole modules that a model cannot hold are refused by name") {
+  test::TemporaryFolder folder;
+  write_base(folder / "base");
+  const auto fixtures = std::filesystem::path(ILME_SOURCE_DIR) / "tests/lora/fixtures";
+  const auto load = [&](const std::filesystem::path& adapter) {
+    return lora::load_with_adapter<ops::Fused>(folder / "base", adapter, at::kFloat);
+  };
+  // The model ties what this adapter trained apart.
+  CHECK_THROWS_WITH(load(fixtures / "untied"), Catch::Matchers::ContainsSubstring("trained apart"));
+  const auto changed = [&](const char* key, const Json& value) {
+    std::filesystem::remove_all(folder / "changed");
+    std::filesystem::copy(fixtures / "tied", folder / "changed");
+    Json json = read_json(fixtures / "tied/adapter_config.json");
+    json[key] = value;
+    write_json(folder / "changed/adapter_config.json", json);
+    return folder / "changed";
+  };
+  CHECK_THROWS_WITH(load(changed("modules_to_save", {"norm"})), Catch::Matchers::ContainsSubstring("\"norm\""));
+  CHECK_THROWS_WITH(load(changed("modules_to_save", nullptr)), Catch::Matchers::ContainsSubstring("modules_to_save"));
+  CHECK_THROWS_WITH(load(changed("modules_to_save", {"lm_head"})), Catch::Matchers::ContainsSubstring("lm_head"));
+}
+
 TEST_CASE("a model is saved beside other files without touching them, and never over a file") {
   test::TemporaryFolder folder;
   write_file(folder / "run" / "metrics.jsonl", "{}\n");

@@ -37,7 +37,16 @@ struct AdapterConfig {
   /// (.*\.)?(K).
   std::vector<std::pair<std::string, std::int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
+  /// Modules that are trained and saved whole beside the adapters: "embed_tokens", "lm_head". A full name that ends
+  /// with an entry is selected.
+  std::vector<std::string> modules_to_save;
+  /// The head goes with the embedding, as in a model that ties them; without it PEFT would train a copy of one alone.
+  bool ensure_weight_tying = false;
 };
+
+/// What can be trained whole.
+inline constexpr const char* kEmbeddingModule = "model.embed_tokens";
+inline constexpr const char* kHeadModule = "lm_head";
 
 namespace detail {
 
@@ -101,6 +110,12 @@ inline bool selects(const AdapterConfig& config, std::string_view module_name) {
   });
 }
 
+/// Whether the module with this full name is trained and saved whole.
+inline bool saves_whole(const AdapterConfig& config, std::string_view module_name) {
+  const auto fits = [&](const std::string& entry) { return module_name.ends_with(entry); };
+  return std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(), fits);
+}
+
 /// The rank of a selected module's adapter.
 inline std::int64_t rank_for(const AdapterConfig& config, std::string_view module_name) {
   return detail::pattern_value(config.rank_pattern, module_name, config.rank);
@@ -145,6 +160,12 @@ inline void check_adapter_config(const AdapterConfig& config, const std::string&
   for (const auto& [key, alpha] : config.alpha_pattern) check_alpha("alpha_pattern \"" + key + "\"", alpha);
   if (!(config.dropout >= 0 && config.dropout < 1)) {
     throw InputError(where, ": lora_dropout is ", config.dropout, ", expected 0 or more and below 1");
+  }
+  for (const std::string& entry : config.modules_to_save) {
+    const std::string_view embedding = kEmbeddingModule, head = kHeadModule;
+    if (entry.empty() || !(embedding.ends_with(entry) || head.ends_with(entry))) {
+      throw InputError(where, ": modules_to_save names \"", entry, "\", supported are embed_tokens and lm_head");
+    }
   }
   if (config.target_modules.empty() && config.target_pattern.empty()) {
     throw InputError(where, ": target_modules names no module");

@@ -1,6 +1,7 @@
 /// Adapter folders in PEFT's layout: adapter_config.json and adapter_model.safetensors.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -45,7 +46,6 @@ inline bool is_unused(const Json& value) {
 inline constexpr const char* kForeignKeys[] = {"use_dora",
                                                "fan_in_fan_out",
                                                "lora_bias",
-                                               "modules_to_save",
                                                "exclude_modules",
                                                "layers_to_transform",
                                                "layer_replication",
@@ -62,9 +62,9 @@ inline constexpr const char* kForeignKeys[] = {"use_dora",
 
 /// Keys that do not change what a finished adapter computes.
 inline constexpr const char* kHarmlessKeys[] = {
-    "auto_mapping",      "corda_config", "ensure_weight_tying", "eva_config",    "inference_mode",
-    "layers_pattern",    "loftq_config", "lora_ga_config",      "megatron_core", "peft_version",
-    "qalora_group_size", "revision",     "task_type",           "runtime_config"};
+    "auto_mapping", "corda_config",   "eva_config",    "inference_mode", "layers_pattern",
+    "loftq_config", "lora_ga_config", "megatron_core", "peft_version",   "qalora_group_size",
+    "revision",     "task_type",      "runtime_config"};
 
 inline void refuse_other_adapters(JsonObject& object) {
   const auto refuse = [&](const char* key, const std::string& expected) {
@@ -114,12 +114,48 @@ inline std::string module_of(const std::string& name) {
   return "";
 }
 
+/// The weight of a module that is saved whole: the name, less ".weight", when it is one that can be; "" for any other.
+inline std::string whole_module_of(const std::string& name) {
+  for (const std::string module : {kEmbeddingModule, kHeadModule}) {
+    if (name == module + ".weight") return module;
+  }
+  return "";
+}
+
+/// The weights of modules that are saved whole must be those that the configuration names. A head that is tied to the
+/// embedding is a second copy of it or left out.
+inline void check_whole_modules(const AdapterConfig& config, const io::NamedTensors& tensors,
+                                const std::string& where) {
+  std::map<std::string, at::Tensor> found;
+  for (const auto& [name, tensor] : tensors) {
+    const std::string module = whole_module_of(name);
+    if (module.empty()) continue;
+    const bool tied = config.ensure_weight_tying && module == kHeadModule;
+    if (!saves_whole(config, module) && !tied) {
+      throw InputError(where, ": tensor ", io::quoted_name(name), " is of a module that modules_to_save does not name");
+    }
+    if (tensor.dim() != 2 || !tensor.is_floating_point()) {
+      throw InputError(where, ": tensor ", io::quoted_name(name), " is not a floating-point matrix");
+    }
+    found.emplace(module, tensor);
+  }
+  for (const std::string module : {kEmbeddingModule, kHeadModule}) {
+    const bool tied = config.ensure_weight_tying && module == kHeadModule;
+    if (saves_whole(config, module) && !tied && !found.contains(module)) {
+      throw InputError(where, ": tensor ", io::quoted_name(module + ".weight"),
+                       " is missing, modules_to_save names it");
+    }
+  }
+}
+
 /// Throws InputError unless the tensors are pairs A [rank, in], B [out, rank], each of the rank that the configuration
-/// gives its module, which it selects.
+/// gives its module, which it selects, and the weights of modules that it saves whole.
 inline std::vector<std::string> check_adapter_tensors(const AdapterConfig& config, const io::NamedTensors& tensors,
                                                       const std::string& where) {
+  check_whole_modules(config, tensors, where);
   std::map<std::string, int> modules;
   for (const auto& [name, tensor] : tensors) {
+    if (!whole_module_of(name).empty()) continue;
     const std::string module = module_of(name);
     if (module.empty()) {
       throw InputError(where, ": tensor ", io::quoted_name(name), " is not lora_A.weight or lora_B.weight of a module");
@@ -150,7 +186,8 @@ inline std::vector<std::string> check_adapter_tensors(const AdapterConfig& confi
 }  // namespace detail
 
 /// Reads adapter_config.json. Throws InputError that names the key for anything but plain LoRA (DoRA, trained biases or
-/// whole modules, other adapter types, ...). An unknown key that is set is reported through `warn`.
+/// whole modules other than embeddings and head, other adapter types, ...). An unknown key that is set is reported
+/// through `warn`.
 inline AdapterConfig read_adapter_config(const std::filesystem::path& folder, const Warn& warn = warn_on_stderr) {
   const auto path = folder / kAdapterConfigName;
   const Json json = read_json(path);
@@ -169,6 +206,10 @@ inline AdapterConfig read_adapter_config(const std::filesystem::path& folder, co
   }
   config.rank_pattern = detail::read_patterns<std::int64_t>(object, "rank_pattern");
   config.alpha_pattern = detail::read_patterns<double>(object, "alpha_pattern");
+  if (!object.raw("modules_to_save").is_null()) {
+    config.modules_to_save = object.require<std::vector<std::string>>("modules_to_save");
+  }
+  config.ensure_weight_tying = object.get<bool>("ensure_weight_tying", false);
   check_adapter_config(config, path.string());
 
   std::set<std::string> known{"peft_type",
@@ -181,7 +222,9 @@ inline AdapterConfig read_adapter_config(const std::filesystem::path& folder, co
                               "use_rslora",
                               "rank_pattern",
                               "target_modules",
-                              "alpha_pattern"};
+                              "alpha_pattern",
+                              "modules_to_save",
+                              "ensure_weight_tying"};
   known.insert(std::begin(detail::kForeignKeys), std::end(detail::kForeignKeys));
   known.insert(std::begin(detail::kHarmlessKeys), std::end(detail::kHarmlessKeys));
   for (const auto& [key, value] : json.items()) {
@@ -192,9 +235,10 @@ inline AdapterConfig read_adapter_config(const std::filesystem::path& folder, co
   return config;
 }
 
-/// The adapter's tensors under their module's full names ("model.layers.0.self_attn.q_proj.lora_A.weight"), in
-/// read-only mapped memory. Throws InputError that names the file and the tensor when one is not LoRA's, a partner is
-/// missing, or a rank is not the configuration's. Pattern keys that match no module are reported through `warn`.
+/// The adapter's tensors under their module's full names ("model.layers.0.self_attn.q_proj.lora_A.weight",
+/// "model.embed_tokens.weight"), in read-only mapped memory. Throws InputError that names the file and the tensor when
+/// one is not LoRA's, a partner is missing, or a rank is not the configuration's. Pattern keys that match no module are
+/// reported through `warn`.
 inline io::NamedTensors read_adapter_tensors(const std::filesystem::path& folder, const AdapterConfig& config,
                                              const Warn& warn = warn_on_stderr) {
   const io::SafetensorsFile file(folder / kAdapterWeightsName);
@@ -214,6 +258,24 @@ inline io::NamedTensors read_adapter_tensors(const std::filesystem::path& folder
   return tensors;
 }
 
+namespace detail {
+
+/// For a model that trains its embedding and has no head of its own: the head in the file must be the embedding.
+inline void drop_tied_head(std::map<std::string, at::Tensor>& tensors, const AdapterConfig& config,
+                           const std::string& where) {
+  const std::string name = std::string(kHeadModule) + ".weight";
+  const auto head = tensors.extract(name);
+  const auto embedding = tensors.find(std::string(kEmbeddingModule) + ".weight");
+  if (embedding == tensors.end()) return;
+  const bool same = head.empty() ? config.ensure_weight_tying : at::equal(head.mapped(), embedding->second);
+  if (same) return;
+  throw InputError(where, ": the embeddings were trained apart from the head (",
+                   head.empty() ? "ensure_weight_tying is not set" : "their tensors differ",
+                   "), which the model ties to them; expected a model with a head of its own, or equal tensors");
+}
+
+}  // namespace detail
+
 /// Copies the adapter in `folder` into `targets`, the model's adapter parameters by full name, converting their
 /// floating-point type. Nothing is changed unless names and shapes agree exactly; InputError names what does not.
 inline void load_adapter_tensors(const std::filesystem::path& folder, const io::NamedTensors& targets,
@@ -222,6 +284,11 @@ inline void load_adapter_tensors(const std::filesystem::path& folder, const io::
   std::map<std::string, at::Tensor> found;
   for (auto& [name, tensor] : read_adapter_tensors(folder, config, warn)) found.emplace(name, tensor);
   const std::string where = (folder / kAdapterWeightsName).string();
+  const auto names_target = [&](const std::string& module) {
+    const auto is = [&](const auto& target) { return target.first == module + ".weight"; };
+    return std::any_of(targets.begin(), targets.end(), is);
+  };
+  if (names_target(kEmbeddingModule) && !names_target(kHeadModule)) detail::drop_tied_head(found, config, where);
   std::set<std::string> wanted;
   for (const auto& [name, target] : targets) {
     wanted.insert(name);
@@ -251,13 +318,21 @@ inline void save_adapter(const std::filesystem::path& folder, const AdapterConfi
   check_adapter_config(config, path.string());
   detail::check_adapter_tensors(config, tensors, (folder / kAdapterWeightsName).string());
   io::NamedTensors named;
-  for (const auto& [name, tensor] : tensors) named.emplace_back(std::string(detail::kPeftPrefix) + name, tensor);
+  const auto head = std::find_if(tensors.begin(), tensors.end(),
+                                 [](const auto& item) { return detail::whole_module_of(item.first) == kHeadModule; });
+  for (const auto& [name, tensor] : tensors) {
+    named.emplace_back(std::string(detail::kPeftPrefix) + name, tensor);
+    if (config.ensure_weight_tying && head == tensors.end() && detail::whole_module_of(name) == kEmbeddingModule) {
+      named.emplace_back(concat(detail::kPeftPrefix, kHeadModule, ".weight"), tensor);  // PEFT wants both
+    }
+  }
   io::save_safetensors(folder / kAdapterWeightsName, named);
   const Json targets = config.target_pattern.empty() ? Json(config.target_modules) : Json(config.target_pattern);
   write_json(path, Json{{"alpha_pattern", detail::patterns_json(config.alpha_pattern)},
                         {"auto_mapping", nullptr},
                         {"base_model_name_or_path", config.base_model_name_or_path},
                         {"bias", "none"},
+                        {"ensure_weight_tying", config.ensure_weight_tying},
                         {"fan_in_fan_out", false},
                         {"inference_mode", true},
                         {"init_lora_weights", true},
@@ -265,7 +340,7 @@ inline void save_adapter(const std::filesystem::path& folder, const AdapterConfi
                         {"layers_to_transform", nullptr},
                         {"lora_alpha", detail::number_json(config.alpha)},
                         {"lora_dropout", config.dropout},
-                        {"modules_to_save", nullptr},
+                        {"modules_to_save", config.modules_to_save.empty() ? Json() : Json(config.modules_to_save)},
                         {"peft_type", "LORA"},
                         {"r", config.rank},
                         {"rank_pattern", detail::patterns_json(config.rank_pattern)},

@@ -21,6 +21,16 @@
 
 namespace ilme::lora {
 
+namespace detail {
+
+/// Whether a parameter is the weight of a module that is saved whole.
+inline bool is_saved_whole(const AdapterConfig& config, const std::string& parameter) {
+  const std::string module = whole_module_of(parameter);
+  return !module.empty() && saves_whole(config, module);
+}
+
+}  // namespace detail
+
 /// Calls `visit(full module name, Lora<nn::Linear>&)` for every linear map of `model` that can carry an adapter.
 template <class Model, class Visit>
 void for_each_lora(Model& model, Visit&& visit) {
@@ -29,11 +39,18 @@ void for_each_lora(Model& model, Visit&& visit) {
   }
 }
 
-/// Freezes every parameter and attaches a fresh adapter, drawn from `seed`, where the configuration selects a linear
-/// map. Returns how many; InputError when there is none.
+/// Freezes every parameter but those of the modules that are saved whole, and attaches a fresh adapter, drawn from
+/// `seed`, where the configuration selects a linear map. Returns how many; InputError when there is none, and for a
+/// head to be trained whole that is tied to an embedding which is not.
 template <class Model>
 std::int64_t attach_adapters(Model& model, const AdapterConfig& config, std::uint64_t seed = 0) {
-  for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
+  for (auto& parameter : model.named_parameters()) {
+    parameter.value().set_requires_grad(detail::is_saved_whole(config, parameter.key()));
+  }
+  if (saves_whole(config, kHeadModule) && !saves_whole(config, kEmbeddingModule) &&
+      model.named_parameters().find(std::string(kHeadModule) + ".weight") == nullptr) {
+    throw InputError("modules_to_save names lm_head alone, which this model ties to its embedding: name embed_tokens");
+  }
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   std::int64_t attached = 0;
   for_each_lora(model, [&](const std::string& name, Lora<nn::Linear>& layer) {
@@ -46,12 +63,14 @@ std::int64_t attach_adapters(Model& model, const AdapterConfig& config, std::uin
   return attached;
 }
 
-/// The adapters' parameters under their full names.
+/// The adapters' parameters under their full names, and those of the modules that `config` saves whole.
 template <class Model>
-io::NamedTensors adapter_parameters(const Model& model) {
+io::NamedTensors adapter_parameters(const Model& model, const AdapterConfig& config = {}) {
   io::NamedTensors tensors;
   for (const auto& item : model.named_parameters()) {
-    if (item.key().find(".lora_") != std::string::npos) tensors.emplace_back(item.key(), item.value());
+    if (item.key().find(".lora_") != std::string::npos || detail::is_saved_whole(config, item.key())) {
+      tensors.emplace_back(item.key(), item.value());
+    }
   }
   return tensors;
 }
@@ -82,7 +101,7 @@ std::shared_ptr<LoraLlama<Ops>> load_with_adapter(const std::filesystem::path& f
   if (adapter_folder.empty()) return model;
   const AdapterConfig config = read_adapter_config(adapter_folder);
   attach_adapters(*model, config);
-  load_adapter_tensors(adapter_folder, adapter_parameters(*model));
+  load_adapter_tensors(adapter_folder, adapter_parameters(*model, config));
   return model;
 }
 
