@@ -143,7 +143,7 @@ TEST_CASE("adapter: configurations of other adapters are refused by name, unknow
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings[0], ContainsSubstring("some_future_flag"));
   const Json refused{{"peft_type", "LOHA"},        {"bias", "all"},
-                     {"use_dora", true},           {"modules_to_save", {"lm_head"}},
+                     {"use_dora", true},           {"modules_to_save", {"norm"}},
                      {"layers_to_transform", 0.5}, {"init_lora_weights", "pissa"},
                      {"target_modules", Json()},   {"r", 0},
                      {"lora_dropout", 1}};
