@@ -170,7 +170,9 @@ inline std::vector<optim::ParameterGroup> parameter_groups(const TrainingOptions
   if (options.embedding_learning_rate > 0) {
     const auto patterns = embedding_patterns(parameters);
     if (patterns.empty()) {
-      throw InputError("--embedding-learning-rate: neither the embeddings nor the head are trained in this run");
+      throw InputError(
+          "--embedding-learning-rate: neither the embeddings nor the head are trained in this run, "
+          "expected --lora-train-embeddings or --full with it");
     }
     for (const std::string& pattern : patterns) {
       groups.push_back(
