@@ -1,6 +1,9 @@
 /// ilme-prepare: tokenises documents into memory-mapped shards for ilme-pretrain.
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -32,8 +35,21 @@ void print(const char* name, const ilme::data::ShardIndex& index) {
             << "\n";
 }
 
+/// bos_token_id of the model that the tokenizer lies beside; SmolLM2, for one, names its BOS nowhere else.
+std::optional<ilme::text::TokenId> model_bos(const std::filesystem::path& folder, std::size_t vocabulary_size) {
+  const auto path = folder / "config.json";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  const ilme::Json config = ilme::read_json(path);
+  const auto id = config.is_object() ? config.find("bos_token_id") : config.end();
+  if (id == config.end() || !id->is_number_unsigned() || id->get<std::uint64_t>() >= vocabulary_size) {
+    return std::nullopt;
+  }
+  return id->get<ilme::text::TokenId>();
+}
+
 void run(Options& options) {
   const auto tokenizer = ilme::text::Tokenizer::load(options.tokenizer);
+  options.prepare.bos_id = model_bos(options.tokenizer, tokenizer.vocabulary_size());
   ilme::ProgressBar bar({.label = "tokenizing", .unit = ilme::ProgressUnit::bytes});
   options.prepare.progress = [&](std::uint64_t done, std::uint64_t total) {
     bar.set_total(static_cast<double>(total));
@@ -67,7 +83,8 @@ void run(Options& options) {
 int main(int argc, char** argv) {
   return ilme::run_program(
       argc, argv, "ilme-prepare",
-      "Tokenises documents into memory-mapped shards: BOS before and EOS after each, where the tokenizer has them.\n"
+      "Tokenises documents into memory-mapped shards: BOS before and EOS after each, where the tokenizer has them (or "
+      "config.json beside it names a bos_token_id).\n"
       "OUTPUT receives index.json and shard-NNNNN.{bin,idx}; what --validation holds out goes to OUTPUT/validation in "
       "the same form (ilme-pretrain --data OUTPUT --eval-data OUTPUT/validation). A run that was killed goes on when "
       "it "

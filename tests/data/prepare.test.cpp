@@ -73,6 +73,13 @@ TEST_CASE("documents become shards in order, with BOS and EOS, for any number of
   }
   prepare(tiny_tokenizer(false), {.inputs = {folder / "a.txt"}, .output = folder / "bare"});
   CHECK(tokenizer.decode(TokenShards(folder / "bare").document(0).to_vector()) == documents[0]);
+
+  // A model's BOS stands in where the tokenizer names none, and nowhere else.
+  prepare(tiny_tokenizer(false), {.inputs = {folder / "a.txt"}, .output = folder / "model", .bos_id = 65U});
+  CHECK(TokenShards(folder / "model").vocabulary().bos_id == 65U);
+  CHECK(TokenShards(folder / "model").document(0)[0] == 65U);
+  prepare(tokenizer, {.inputs = {folder / "a.txt"}, .output = folder / "own", .bos_id = 65U});
+  CHECK(TokenShards(folder / "own").document(0)[0] == 256U);
 }
 
 TEST_CASE("a share is held out by the documents' hash") {

@@ -35,6 +35,8 @@ struct PrepareOptions {
   bool overwrite = false;
   /// Told how many bytes of the inputs have been read, and of how many; called by the thread that called `prepare`.
   std::function<void(std::uint64_t, std::uint64_t)> progress = nullptr;
+  /// What stands before a document when the tokenizer names no BOS (a model's bos_token_id); none: nothing.
+  std::optional<text::TokenId> bos_id = std::nullopt;
 };
 
 namespace detail {
@@ -49,6 +51,10 @@ struct PreparedDocument {
 };
 
 /// Reads, tokenises and writes; returns the documents that were taken over from an earlier run.
+inline std::optional<text::TokenId> first_id(const text::Tokenizer& tokenizer, const PrepareOptions& options) {
+  return tokenizer.bos_id() ? tokenizer.bos_id() : options.bos_id;
+}
+
 class Preparation {
  public:
   Preparation(const text::Tokenizer& tokenizer, const PrepareOptions& options)
@@ -140,7 +146,7 @@ class Preparation {
       std::vector<text::TokenId> body = chat_format_
                                             ? text::encode_chat(tokenizer_, *chat_format_, document.messages).ids
                                             : tokenizer_.encode(document.text);
-      const auto bos = tokenizer_.bos_id(), eos = tokenizer_.eos_id();
+      const auto bos = first_id(tokenizer_, options_), eos = tokenizer_.eos_id();
       if (bos && !(chat_format_ && !body.empty() && body.front() == *bos)) document.ids.push_back(*bos);
       document.ids.insert(document.ids.end(), body.begin(), body.end());
       if (eos && !(chat_format_ && !body.empty() && body.back() == *eos)) document.ids.push_back(*eos);

@@ -118,8 +118,8 @@ inline PrepareReport prepare(const text::Tokenizer& tokenizer, const PrepareOpti
   if (std::filesystem::exists(folders.train) && !std::filesystem::is_directory(folders.train)) {
     throw InputError(folders.train.string(), ": is a file, expected a folder");
   }
-  const ShardVocabulary vocabulary{tokenizer.fingerprint(), tokenizer.vocabulary_size(), tokenizer.bos_id(),
-                                   tokenizer.eos_id()};
+  const ShardVocabulary vocabulary{tokenizer.fingerprint(), tokenizer.vocabulary_size(),
+                                   detail::first_id(tokenizer, options), tokenizer.eos_id()};
   detail::Preparation preparation(tokenizer, options);  // looks at the inputs before anything is touched
   const Json identity = detail::prepare_identity(options);
   if (auto report = detail::earlier_report(folders, vocabulary, identity, options.validation > 0)) {
