@@ -24,7 +24,9 @@ evaluate::Report sample(bool compare) {
   report.prompts = {{"prompts", "p.txt"}};
   report.settings = {"computed in fp32"};
   for (int m = 0; m < (compare ? 2 : 1); ++m) {
-    evaluate::ModelScores model{.folder = m == 0 ? "old" : "new", .tokenizer = m == 0 ? "x" : "y"};
+    evaluate::ModelScores model;
+    model.folder = m == 0 ? "old" : "new";
+    model.tokenizer = m == 0 ? "x" : "y";
     const double scale = m == 0 ? 1 : 0.5;
     model.texts = {{{300 * kLog2 * scale, 50, 100}, {100 * kLog2 * scale, 30, 60}}, {{20 * kLog2 / scale, 10, 40}}};
     evaluate::ChoiceScore wrong{.log_likelihoods = {-5, -1}, .tokens = {1, 1}},

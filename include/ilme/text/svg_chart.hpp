@@ -52,7 +52,9 @@ inline std::string tick_label(double value) {
   return buffer;
 }
 
-inline std::string series_class(std::size_t series) { return "s" + std::to_string(series % kChartSeries); }
+inline std::string series_class(std::size_t series) {
+  return std::to_string(series % kChartSeries).insert(0, 1, 's');  // GCC 12 warns wrongly of "s" + ...
+}
 
 /// 1, 2 or 5 times a power of ten, so that about `count` steps fill `range`.
 inline double nice_step(double range, int count) {
