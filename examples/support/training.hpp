@@ -127,6 +127,7 @@ struct TrainingOptions : ModelOutput {
 
   std::int64_t total_steps(std::int64_t batches_per_epoch) const {
     if (steps < 0) throw InputError("--steps is ", steps, ", expected 0 or more");
+    if (accumulate < 1) throw InputError("--accumulate is ", accumulate, ", expected 1 or more");
     if (steps > 0) return steps;
     if (!(epochs > 0)) throw InputError("--epochs is ", epochs, ", expected more than 0");
     const double micro_batches = epochs * static_cast<double>(batches_per_epoch);

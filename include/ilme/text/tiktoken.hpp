@@ -46,7 +46,8 @@ inline std::optional<std::string> decode_base64(std::string_view text) {
 
 /// The model of a tiktoken file, which has no special tokens and splits by `pre_tokenizer`. A piece that is a token is
 /// that token; else the pair with the smallest rank merges first, the leftmost of equal ones. Throws InputError that
-/// names the file and the line when a line is not base64 and a rank, or a token or a rank comes twice.
+/// names the file and the line when a line is not base64 and a rank, or a token or a rank comes twice, and the byte
+/// when one has no token.
 inline TokenizerModel read_tiktoken(const std::filesystem::path& path, PreTokenizer pre_tokenizer) {
   const std::string text = read_file(path);
   TokenizerModel model;
@@ -89,6 +90,11 @@ inline TokenizerModel read_tiktoken(const std::filesystem::path& path, PreTokeni
     if (model.tokens[id].empty() || index.insert(model.tokens[id], id)) continue;
     throw InputError(path.string(), " line ", lines[id], ": the token of line ", lines[*index.find(model.tokens[id])],
                      " again, expected every token once");
+  }
+  for (int byte = 0; byte < 256; ++byte) {  // tiktoken has no other way to write a byte
+    if (index.find(std::string(1, static_cast<char>(byte))) != nullptr) continue;
+    throw InputError(path.string(), ": no token for the byte 0x", "0123456789ABCDEF"[byte >> 4],
+                     "0123456789ABCDEF"[byte & 15], ", expected all 256; is the file whole?");
   }
   // Every way to put a token together from two others, the halves with small ids first as Hugging Face's converter
   // does.
