@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
 #include <c10/core/GradMode.h>
 
 #include <ilme/core/error.hpp>
