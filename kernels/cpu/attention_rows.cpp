@@ -145,20 +145,8 @@ void forward_head(const AttentionForward& a, std::int64_t document, std::int64_t
       for (std::int64_t i = 0; i < rows; ++i) {
         float* const row = scores + i * columns;
         hide_after(row, first + i, seen_columns);
-        Floats most = widen(row);
-        for (std::int64_t j = kLanes; j < seen_columns; j += kLanes) {
-          const Floats v = widen(row + j);
-          most = v > most ? v : most;
-        }
-        float highest = most[0];
-        for (std::int64_t lane = 1; lane < kLanes; ++lane) highest = most[lane] > highest ? most[lane] : highest;
-        Floats sums = {};
-        for (std::int64_t j = 0; j < seen_columns; j += kLanes) {
-          const Floats e = exp_of_negative(widen(row + j) - highest);
-          narrow(e, row + j);
-          sums += e;
-        }
-        const float sum = sum_lanes(sums), inverse = 1.0f / sum;
+        float highest;
+        const float sum = exponentials(row, seen_columns, highest), inverse = 1.0f / sum;
         for (std::int64_t j = 0; j < seen_columns; j += kLanes) narrow(widen(row + j) * inverse, row + j);
         a.log_sum[(place.begin + first + i) * p.heads + head] = highest + __builtin_logf(sum);
       }

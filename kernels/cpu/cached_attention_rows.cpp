@@ -33,19 +33,6 @@ void score(const float* q, const T* keys, std::int64_t tokens, std::int64_t size
   for (std::int64_t t = tokens; t < (tokens + kLanes - 1) / kLanes * kLanes; ++t) scores[t] = -__builtin_inff();
 }
 
-/// Replaces the scores by exp(score - largest); returns their sum.
-float exponentials(float* scores, std::int64_t tokens) {
-  float largest = scores[0];
-  for (std::int64_t t = 1; t < tokens; ++t) largest = scores[t] > largest ? scores[t] : largest;
-  Floats sums = {};
-  for (std::int64_t t = 0; t < tokens; t += kLanes) {
-    const Floats weights = exp_of_negative(widen(scores + t) - largest);
-    narrow(weights, scores + t);
-    sums += weights;
-  }
-  return sum_lanes(sums);
-}
-
 /// y = sum over t of weights[t] * values[t] * scale.
 template <class T>
 void mix(const float* weights, const T* values, std::int64_t tokens, std::int64_t size, float scale, T* y) {
@@ -84,7 +71,8 @@ void attend_item(const CachedAttentionForward& a, std::int64_t item, float* scra
       narrow(load(static_cast<const T*>(a.q) + offset + at) * a.scale, q + at);
     });
     score(q, keys, tokens, size, scores);
-    const float sum = exponentials(scores, tokens);
+    float largest;
+    const float sum = exponentials(scores, (tokens + kLanes - 1) / kLanes * kLanes, largest);
     mix(scores, values, tokens, size, 1.0f / sum, static_cast<T*>(a.y) + offset);
   }
 }

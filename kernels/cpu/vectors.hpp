@@ -127,6 +127,25 @@ inline Floats exp_of_negative(Floats x) {
   return x < -87.0f ? Floats{} : value;
 }
 
+/// Replaces scores, whole vectors of them, by exp(score - largest), where `largest` becomes the largest of them;
+/// returns the sum.
+inline float exponentials(float* scores, std::int64_t size, float& largest) {
+  Floats most = widen(scores);
+  for (std::int64_t i = kLanes; i < size; i += kLanes) {
+    const Floats value = widen(scores + i);
+    most = value > most ? value : most;
+  }
+  largest = most[0];
+  for (std::int64_t lane = 1; lane < kLanes; ++lane) largest = most[lane] > largest ? most[lane] : largest;
+  Floats sums = {};
+  for (std::int64_t i = 0; i < size; i += kLanes) {
+    const Floats value = exp_of_negative(widen(scores + i) - largest);
+    narrow(value, scores + i);
+    sums += value;
+  }
+  return sum_lanes(sums);
+}
+
 /// Lane n < 8 is the sum of the lanes of values[n], always in the same order.
 inline Floats sum_lanes_of_8(const Floats (&values)[8]) {
   Floats pairs[4], fours[2];  // each step halves the lanes of a value
