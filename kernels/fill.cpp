@@ -3,6 +3,7 @@
 
 #include "cpu/attention.hpp"
 #include "cpu/cached_attention.hpp"
+#include "cpu/cross_entropy.hpp"
 #include "cpu/linear.hpp"
 #include "cpu/rms_norm.hpp"
 #if ILME_KERNELS_CUDA
@@ -17,7 +18,9 @@ extern "C" void ilme_kernels_fill(ilme::kernels::Table* table) {
                 .linear_forward = cpu::linear_forward,
                 .cached_attention_forward = cpu::cached_attention_forward,
                 .attention_forward = cpu::attention_forward,
-                .attention_backward = cpu::attention_backward};
+                .attention_backward = cpu::attention_backward,
+                .cross_entropy_forward = cpu::cross_entropy_forward,
+                .cross_entropy_backward = cpu::cross_entropy_backward};
 #if ILME_KERNELS_CUDA
   namespace cuda = ilme::kernels::cuda;
   table->cuda = {.rms_norm_forward = cuda::rms_norm_forward,

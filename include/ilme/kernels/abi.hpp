@@ -96,6 +96,25 @@ struct AttentionBackward {
   CUstream_st* stream;
 };
 
+/// Cross-entropy of rows of logits x against labels y, with statistics in float32. With c(x) = soft_cap * tanh(x /
+/// soft_cap) (x itself for soft_cap 0), e = label_smoothing, V = vocabulary and log Z = log sum exp(c(x)):
+///   loss = (1 - e) (log Z - c(x_y)) + e (log Z - mean c(x)) + z_loss (log Z)^2
+///   gradient_j = scale c'(x_j) (exp(c(x_j) - log Z) (1 + 2 z_loss log Z) - (1 - e) [j = y] - e / V)
+/// A row whose label is ignore_index has loss 0 and gradient 0. Other labels lie in [0, vocabulary).
+struct CrossEntropy {
+  const void* logits;          // [rows, stride]; the first `vocabulary` of a row take part
+  const std::int64_t* labels;  // [rows]
+  float* loss;                 // [rows]; written by the forward, may be null
+  float* log_normalizer;       // [rows], log Z; written by the forward, read by the backward
+  float* log_probability;      // [rows], c(x_y) - log Z; written by the forward, may be null
+  void* gradient;              // [rows, stride], 0 from `vocabulary` on; may be the logits; the forward's may be null
+  const float* scales;         // [rows]; null: 1
+  std::int64_t rows, vocabulary, stride, ignore_index;
+  float label_smoothing, z_loss, soft_cap;
+  DType dtype;  // of the logits and the gradient
+  CUstream_st* stream;
+};
+
 /// The kernels of one device; an entry is null where there is none. They return null, or the text of an error.
 struct DeviceTable {
   const char* (*rms_norm_forward)(const RmsNormForward&) = nullptr;
@@ -106,6 +125,10 @@ struct DeviceTable {
   const char* (*cached_attention_forward)(const CachedAttentionForward&) = nullptr;
   const char* (*attention_forward)(const AttentionForward&) = nullptr;
   const char* (*attention_backward)(const AttentionBackward&) = nullptr;
+  /// Losses, and where `gradient` is not null the gradient while the row is in the cache.
+  const char* (*cross_entropy_forward)(const CrossEntropy&) = nullptr;
+  /// The gradient from the forward's log_normalizer.
+  const char* (*cross_entropy_backward)(const CrossEntropy&) = nullptr;
 };
 
 struct Table {
