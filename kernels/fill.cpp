@@ -1,6 +1,7 @@
 // The table of what is compiled in.
 #include <ilme/kernels/abi.hpp>
 
+#include "cpu/adamw.hpp"
 #include "cpu/attention.hpp"
 #include "cpu/cached_attention.hpp"
 #include "cpu/cross_entropy.hpp"
@@ -20,7 +21,8 @@ extern "C" void ilme_kernels_fill(ilme::kernels::Table* table) {
                 .attention_forward = cpu::attention_forward,
                 .attention_backward = cpu::attention_backward,
                 .cross_entropy_forward = cpu::cross_entropy_forward,
-                .cross_entropy_backward = cpu::cross_entropy_backward};
+                .cross_entropy_backward = cpu::cross_entropy_backward,
+                .adamw_step = cpu::adamw_step};
 #if ILME_KERNELS_CUDA
   namespace cuda = ilme::kernels::cuda;
   table->cuda = {.rms_norm_forward = cuda::rms_norm_forward,

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#if defined(__F16C__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -101,6 +101,23 @@ inline void for_each_vector(std::int64_t size, Step step) {
     step([left](const auto* from) { return widen_part(from, left); },
          [left](Floats value, auto* to) { narrow_part(value, to, left); }, at);
   }
+}
+
+inline Floats square_root(Floats value) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Floats>(_mm512_maskz_sqrt_ps(0xFFFF, reinterpret_cast<__m512>(value)));
+#else
+  float lanes[kLanes];
+  narrow(value, lanes);
+#if defined(__AVX__)
+  for (int i = 0; i < kLanes; i += 8) _mm256_storeu_ps(lanes + i, _mm256_sqrt_ps(_mm256_loadu_ps(lanes + i)));
+#elif defined(__SSE2__)
+  for (int i = 0; i < kLanes; i += 4) _mm_storeu_ps(lanes + i, _mm_sqrt_ps(_mm_loadu_ps(lanes + i)));
+#else
+  for (float& lane : lanes) lane = __builtin_sqrtf(lane);
+#endif
+  return widen(lanes);
+#endif
 }
 
 inline float sum_lanes(Floats value) {

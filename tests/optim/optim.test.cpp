@@ -2,6 +2,8 @@
 
 #include "support/gradients.hpp"
 
+#include <cmath>
+
 #include <ilme/core/error.hpp>
 #include <ilme/optim/adamw.hpp>
 #include <ilme/optim/clip.hpp>
@@ -76,6 +78,65 @@ TEST_CASE("AdamW's state survives a round trip exactly; a wrong shape is refused
   CHECK_THROWS_AS(second.load_state(foreign), ilme::InputError);
   saved.pop_back();
   CHECK_THROWS_AS(second.load_state(saved), ilme::InputError);
+}
+
+TEST_CASE("bf16 state: half of the memory, small steps count, and a round trip goes on with the same bits") {
+  const std::int64_t size = 2048;
+  const auto gradient = [&](std::uint64_t step) {
+    return std::vector<at::Tensor>{1 + random({size}, at::kFloat, step)};
+  };
+  const AdamWOptions options{.state = AdamWState::bf16, .seed = 9};
+  at::Tensor a = leaf(at::ones({size}), at::kBFloat16), b = leaf(at::ones({size}), at::kBFloat16),
+             precise = leaf(at::ones({size}), at::kFloat);
+  AdamW first({{"w", a}}, options), second({{"w", b}}, options), curve({{"w", precise}}, options);
+  NamedParameters saved;
+  for (std::uint64_t step = 0; step < 60; ++step) {
+    if (step == 30) {
+      for (const auto& [name, tensor] : first.state()) saved.emplace_back(name, tensor.clone());
+      {
+        const c10::NoGradGuard no_gradient;
+        b.copy_(a);
+      }
+      second.load_state(saved);
+    }
+    auto g = gradient(step), h = gradient(step), k = gradient(step);
+    first.step(g, 1e-4);  // a fortieth of the distance to the bf16 below
+    curve.step(h, 1e-4);
+    if (step >= 30) second.step(k, 1e-4);
+  }
+  CHECK(at::equal(a, b));
+  CHECK(std::abs(a.mean(at::kDouble).item<double>() - precise.mean(at::kDouble).item<double>()) < 3e-4);
+  CHECK(precise.mean().item<double>() < 0.9965);
+  std::size_t bytes = 0;
+  for (const auto& [name, tensor] : first.state()) bytes += tensor.nbytes();
+  CHECK(bytes == 6 * size + 4);
+  for (const auto& [name, tensor] : curve.state()) CHECK(tensor.scalar_type() == at::kFloat);
+
+  at::Tensor other = leaf(at::ones({size}), at::kBFloat16);
+  AdamW reseeded({{"w", other}}, {.state = AdamWState::bf16, .seed = 10}), with_masters({{"w", other}});
+  auto g = gradient(0), h = gradient(0);
+  reseeded.step(g, 1e-3);
+  at::Tensor same = leaf(at::ones({size}), at::kBFloat16);
+  AdamW({{"w", same}}, options).step(h, 1e-3);
+  CHECK_FALSE(at::equal(same, other));
+  CHECK_THROWS_AS(with_masters.load_state(saved), ilme::InputError);
+  auto k = gradient(0);
+  AdamW masters({{"w", other}});
+  masters.step(k, 1e-3);
+  CHECK_THROWS_AS(first.load_state(masters.state()), ilme::InputError);
+  CHECK(parse_adamw_state("bf16") == AdamWState::bf16);
+  CHECK_THROWS_AS(parse_adamw_state("fp8"), ilme::InputError);
+}
+
+TEST_CASE("step_one is step for one parameter") {
+  at::Tensor a = leaf(random({3, 5}), at::kBFloat16), b = leaf(random({3, 5}), at::kBFloat16);
+  AdamW whole({{"w", a}}), one({{"w", b}});
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    std::vector<at::Tensor> g{random({3, 5}, at::kFloat, step)};
+    one.step_one(0, g[0].clone(), 0.1);
+    whole.step(g, 0.1);
+  }
+  CHECK(at::equal(a, b));
 }
 
 TEST_CASE("a parameter without a gradient is left alone") {

@@ -115,6 +115,34 @@ struct CrossEntropy {
   CUstream_st* stream;
 };
 
+/// One tensor's share of an AdamW step. Without a master the parameter itself is updated: float32, or bf16 with
+/// stochastic rounding of it and of exp_avg.
+struct AdamWTensor {
+  void* parameter;       // [size]
+  const void* gradient;  // [size]
+  float* master;         // [size] beside a bf16 or fp16 parameter, which is written only; else null
+  void* exp_avg;         // [size] float32; bf16 for a bf16 parameter without a master
+  float* exp_avg_sq;     // [size]
+  std::int64_t size;
+  DType dtype, gradient_dtype;
+  float shrink;      // 1 - learning rate * weight decay
+  float step_size;   // learning rate / (1 - beta1^step)
+  float root_scale;  // 1 / sqrt(1 - beta2^step)
+  /// For stochastic rounding, element e has the random word h(h(low(e) + low(key)) + high(e) + high(key)) of 32 bits, h
+  /// being the last step of MurmurHash3 (Appleby), low and high the halves of 64 bits. Its low half rounds the
+  /// parameter, the high half exp_avg.
+  std::uint64_t key;
+};
+
+/// AdamW (Loshchilov & Hutter 2019), epsilon beside the corrected root as in torch.optim.AdamW, computed in float32. A
+/// tensor's result does not depend on the others or on the threads.
+struct AdamWStep {
+  const AdamWTensor* tensors;
+  std::int64_t count;
+  const float* divisor;  // of every gradient; null is 1
+  double beta1, beta2, epsilon;
+};
+
 /// The kernels of one device; an entry is null where there is none. They return null, or the text of an error.
 struct DeviceTable {
   const char* (*rms_norm_forward)(const RmsNormForward&) = nullptr;
@@ -129,6 +157,7 @@ struct DeviceTable {
   const char* (*cross_entropy_forward)(const CrossEntropy&) = nullptr;
   /// The gradient from the forward's log_normalizer.
   const char* (*cross_entropy_backward)(const CrossEntropy&) = nullptr;
+  const char* (*adamw_step)(const AdamWStep&) = nullptr;
 };
 
 struct Table {

@@ -1,8 +1,9 @@
-/// AdamW (Loshchilov & Hutter 2019) with float32 masters for parameters of lower precision.
+/// AdamW (Loshchilov & Hutter 2019) with float32 masters, or with stochastic rounding and no masters.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,9 +14,23 @@
 #include <c10/core/GradMode.h>
 
 #include <ilme/core/error.hpp>
+#include <ilme/core/random.hpp>
+#include <ilme/ops/adamw_step.hpp>
 #include <ilme/optim/parameter_group.hpp>
 
 namespace ilme::optim {
+
+/// What is kept beside a bf16 parameter. `masters`: a float32 copy that is updated and then rounded into it, and two
+/// float32 moments, 12 bytes an element. `bf16`: the first moment in bf16 and the second in float32, 6 bytes; parameter
+/// and first moment are rounded stochastically, so that small steps count in the mean (Gupta et al. 2015).
+enum class AdamWState { masters, bf16 };
+
+/// "masters" or "bf16"; InputError for anything else.
+inline AdamWState parse_adamw_state(const std::string& name) {
+  if (name == "masters") return AdamWState::masters;
+  if (name == "bf16") return AdamWState::bf16;
+  throw InputError("optimizer state \"", name, "\": expected masters or bf16");
+}
 
 struct AdamWOptions {
   double beta1 = 0.9;
@@ -23,11 +38,15 @@ struct AdamWOptions {
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< of matrices; norms and other vectors have none unless a group gives them one
   std::vector<ParameterGroup> groups = {};
+  AdamWState state = AdamWState::masters;
+  std::uint64_t seed = 0;  ///< of stochastic rounding
 };
 
-/// One step updates every parameter in a fused pass. Moments are float32; a bf16 or fp16 parameter has a float32 master
-/// that is updated and then rounded into it, so small steps are not lost. A parameter's state is made by its first
-/// update: one that never gets a gradient takes no memory, and bias correction counts from its own first step.
+/// One step updates every parameter in one pass (ops::adamw_step). Moments are float32; a bf16 or fp16 parameter has a
+/// float32 master that is updated and then rounded into it, so small steps are not lost; AdamWState::bf16 does without
+/// for bf16 parameters and changes nothing for the others. Rounding depends on the seed, the parameter's place and its
+/// number of updates alone, so a resumed run draws the same. A parameter's state is made by its first update: one that
+/// never gets a gradient takes no memory, and bias correction counts from its own first step.
 class AdamW {
  public:
   /// Throws InputError for a group whose pattern matches no parameter.
@@ -49,38 +68,23 @@ class AdamW {
     return updated;
   }
 
-  /// Applies one update. `gradients`: one a parameter, of its master's dtype; undefined ones leave their parameter
-  /// alone. `clip` (a float32 scalar tensor) divides every gradient first. `gradients` may be overwritten.
+  /// Applies one update. `gradients`: one a parameter, of any floating dtype; undefined ones leave their parameter
+  /// alone. `divisor` (a float32 scalar tensor) divides every gradient first. `gradients` may be overwritten.
   void step(std::vector<at::Tensor>& gradients, double learning_rate,
-            const std::optional<at::Tensor>& clip = std::nullopt) {
+            const std::optional<at::Tensor>& divisor = std::nullopt) {
     TORCH_CHECK_VALUE(gradients.size() == parameters_.size(), "ilme::optim::AdamW: ", gradients.size(),
                       " gradients for ", parameters_.size(), " parameters");
-    const c10::NoGradGuard no_gradient;
-    // Parameters that share decay, rate and dtype are updated by one call.
-    std::vector<bool> done(parameters_.size(), false);
-    for (std::size_t first = 0; first < parameters_.size(); ++first) {
-      if (done[first] || !gradients[first].defined()) continue;
-      std::vector<at::Tensor> masters, grads, m, v, steps;
-      for (std::size_t i = first; i < parameters_.size(); ++i) {
-        if (done[i] || !gradients[i].defined() || !(rules_[i] == rules_[first]) ||
-            master_type(i) != master_type(first)) {
-          continue;
-        }
-        done[i] = true;
-        State& state = made_state(i);
-        masters.push_back(state.master);
-        grads.push_back(gradients[i]);
-        m.push_back(state.exp_avg);
-        v.push_back(state.exp_avg_sq);
-        steps.push_back(state.steps.add_(1));
-      }
-      at::_fused_adamw_(masters, grads, m, v, /*max_exp_avg_sqs=*/{}, steps, learning_rate * rules_[first].scale,
-                        options_.beta1, options_.beta2, rules_[first].decay, options_.epsilon, /*amsgrad=*/false,
-                        /*maximize=*/false, clip);
-    }
+    std::vector<ops::AdamWTensors> tensors;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (gradients[i].defined() && has_master(i)) parameters_[i].second.copy_(states_[i].master);
+      if (gradients[i].defined()) tensors.push_back(begin_update(i, gradients[i], learning_rate));
     }
+    ops::adamw_step(std::move(tensors), rule(), divisor);
+  }
+
+  /// The same for one parameter alone.
+  void step_one(std::size_t index, const at::Tensor& gradient, double learning_rate,
+                const std::optional<at::Tensor>& divisor = std::nullopt) {
+    ops::adamw_step({begin_update(index, gradient, learning_rate)}, rule(), divisor);
   }
 
   /// The learning rates that a step at `learning_rate` has for the parameters that train now (requires_grad), by the
@@ -122,6 +126,9 @@ class AdamW {
       states_[i] = {};
       if (!rest.contains(name + ".step")) continue;
       made_state(i);
+      if (!has_master(i) && rest.contains(name + ".master")) {
+        throw InputError("optimizer state \"", name, ".master\" is of a run with state masters, this one has none");
+      }
       for (const auto& [kind, target] : parts(i)) {
         const auto source = rest.extract(name + "." + kind);
         if (source.empty()) throw InputError("optimizer state \"", name, ".", kind, "\" is missing");
@@ -131,6 +138,7 @@ class AdamW {
         }
         target.copy_(source.mapped());
       }
+      states_[i].count = static_cast<std::int64_t>(states_[i].steps.item<double>());
       if (has_master(i)) parameters_[i].second.copy_(states_[i].master);
     }
     if (!rest.empty()) throw InputError("optimizer state \"", rest.begin()->first, "\" is of no parameter of this run");
@@ -140,10 +148,10 @@ class AdamW {
   struct Rule {
     double decay = 0, scale = 1;
     std::string rate_pattern;  // "": the rate is the step's own
-    bool operator==(const Rule&) const = default;
   };
   struct State {
-    at::Tensor master, exp_avg, exp_avg_sq, steps;  // the master is the parameter itself when that is precise enough
+    at::Tensor master, exp_avg, exp_avg_sq, steps;  // no master where the parameter itself is what is updated
+    std::int64_t count = 0;                         // the value of `steps`
   };
 
   Rule rule_for(const std::string& name, const at::Tensor& parameter) const {
@@ -161,26 +169,50 @@ class AdamW {
     return rule;
   }
 
-  at::ScalarType master_type(std::size_t i) const {
-    return parameters_[i].second.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::ScalarType type(std::size_t i) const { return parameters_[i].second.scalar_type(); }
+  bool rounds_stochastically(std::size_t i) const {
+    return options_.state == AdamWState::bf16 && type(i) == at::kBFloat16;
   }
-  bool has_master(std::size_t i) const { return master_type(i) != parameters_[i].second.scalar_type(); }
+  bool has_master(std::size_t i) const {
+    return type(i) != at::kDouble && type(i) != at::kFloat && !rounds_stochastically(i);
+  }
 
   State& made_state(std::size_t i) {
     State& state = states_[i];
     if (state.steps.defined()) return state;
-    state.master = parameters_[i].second.detach().to(master_type(i));
-    state.exp_avg = at::zeros_like(state.master);
-    state.exp_avg_sq = at::zeros_like(state.master);
+    const at::Tensor parameter = parameters_[i].second.detach();
+    if (has_master(i)) state.master = parameter.to(at::kFloat);
+    const at::ScalarType precise = type(i) == at::kDouble ? at::kDouble : at::kFloat;
+    state.exp_avg = at::zeros_like(parameter, rounds_stochastically(i) ? at::kBFloat16 : precise);
+    state.exp_avg_sq = at::zeros_like(parameter, precise);
     state.steps = at::zeros({}, at::kFloat);
     return state;
+  }
+
+  ops::AdamWRule rule() const { return {options_.beta1, options_.beta2, options_.epsilon}; }
+
+  /// Counts an update of a parameter and says what it is to be.
+  ops::AdamWTensors begin_update(std::size_t i, const at::Tensor& gradient, double learning_rate) {
+    const c10::NoGradGuard no_gradient;
+    State& state = made_state(i);
+    state.steps.add_(1);
+    ++state.count;
+    return {.parameter = parameters_[i].second,
+            .gradient = gradient,
+            .master = state.master,
+            .exp_avg = state.exp_avg,
+            .exp_avg_sq = state.exp_avg_sq,
+            .step = state.count,
+            .learning_rate = learning_rate * rules_[i].scale,
+            .weight_decay = rules_[i].decay,
+            .key = random_bits(options_.seed, i, state.count)};
   }
 
   std::vector<std::pair<const char*, at::Tensor>> parts(std::size_t i) const {
     const State& state = states_[i];
     std::vector<std::pair<const char*, at::Tensor>> all{
         {"step", state.steps}, {"exp_avg", state.exp_avg}, {"exp_avg_sq", state.exp_avg_sq}};
-    if (has_master(i)) all.emplace_back("master", state.master);
+    if (state.master.defined()) all.emplace_back("master", state.master);
     return all;
   }
 
