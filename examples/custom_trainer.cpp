@@ -22,9 +22,9 @@ struct RegularizedLoss {
   ilme::loss::LinearCrossEntropy inner;
   double strength = 1e-3;
 
-  ilme::ops::LossSum operator()(const at::Tensor& hidden, const at::Tensor& head_weight, const at::Tensor& labels,
-                                ilme::ops::GradientReceiver sink = {}) const {
-    auto loss = inner(hidden, head_weight, labels, std::move(sink));
+  ilme::ops::LossSum operator()(const at::Tensor& hidden, const at::Tensor& head_weight,
+                                const at::Tensor& labels) const {
+    auto loss = inner(hidden, head_weight, labels);
     loss.sum = loss.sum + strength * static_cast<double>(loss.tokens) * hidden.pow(2).mean();
     return loss;
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <ilme/core/error.hpp>
+#include <ilme/ops/cross_entropy.hpp>
 #include <ilme/optim/adamw.hpp>
 #include <ilme/optim/clip.hpp>
 #include <ilme/optim/concepts.hpp>
@@ -156,11 +157,19 @@ TEST_CASE("the sink sums in float32 and empties .grad") {
   REQUIRE(sink.gradients()[0].defined());
   CHECK(sink.gradients()[0].scalar_type() == at::kFloat);
   CHECK(sink.gradients()[0][0].item<double>() == 300.0);  // bf16 would stop at 256
-  sink.receiver()(w, at::full({4}, 0.5));
+  ilme::ops::GradientReceiver* receiver = ilme::ops::gradient_receiver(w);
+  REQUIRE(receiver != nullptr);
+  receiver->take(at::full({4}, 0.5, at::kBFloat16));
   CHECK(sink.gradients()[0][0].item<double>() == 300.5);
+  CHECK_FALSE(receiver->accumulator().empty);
+  receiver->accumulator().sum.add_(1.0);
+  CHECK(sink.gradients()[0][0].item<double>() == 301.5);
   sink.clear();
   CHECK_FALSE(sink.gradients()[0].defined());
-  CHECK_THROWS_AS(sink.receiver()(at::ones({4}), at::ones({4})), c10::ValueError);
+  CHECK(receiver->accumulator().empty);
+  CHECK(sink.gradients()[0].scalar_type() == at::kFloat);
+  CHECK_THROWS_AS(receiver->take(at::ones({5})), c10::ValueError);
+  CHECK(ilme::ops::gradient_receiver(at::ones({4})) == nullptr);
 }
 
 TEST_CASE("the sink can be redirected, and lets go of its parameters") {
@@ -177,8 +186,27 @@ TEST_CASE("the sink can be redirected, and lets go of its parameters") {
     CHECK(calls == 1);
     CHECK_FALSE(sink.gradients()[0].defined());
   }
+  w.mutable_grad() = at::Tensor();
   (w * 2.0).sum().backward();
   CHECK(w.grad()[0].item<double>() == 2.0);
+}
+
+TEST_CASE("a redirected gradient is complete: what operations hand over and what comes through autograd together") {
+  const bool tied = GENERATE(true, false);
+  CAPTURE(tied);
+  const at::Tensor head = leaf(at::ones({3, 2}), at::kFloat), labels = at::tensor({0, 2}, at::kLong);
+  const auto loss = [&] {
+    const at::Tensor hidden = tied ? at::embedding(head, labels) : at::ones({2, 2});
+    return ilme::ops::linear_cross_entropy(hidden, head, labels).sum;
+  };
+  loss().backward();
+  const at::Tensor expected = std::exchange(head.mutable_grad(), {});
+  GradientSink sink({head});
+  std::vector<at::Tensor> arrived;
+  sink.redirect([&](std::size_t, at::Tensor gradient) { arrived.push_back(gradient); });
+  loss().backward();
+  REQUIRE(arrived.size() == 1);
+  CHECK(at::allclose(arrived[0], expected));
 }
 
 TEST_CASE("the first gradient in the sink is not an alias of one that autograd still uses") {

@@ -7,7 +7,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <ilme/ops/cross_entropy.hpp>
-#include <ilme/ops/gradient_receiver.hpp>
 
 namespace ilme::loss {
 
@@ -18,21 +17,13 @@ concept LossModule = requires(Loss& loss, const at::Tensor& t) {
   { loss(t, t, t) } -> std::convertible_to<ops::LossSum>;
 };
 
-/// A loss that can also hand the head's gradient straight to a gradient sink.
-template <class Loss>
-concept EarlyGradientLoss = LossModule<Loss> && requires(Loss& loss, const at::Tensor& t, ops::GradientReceiver sink) {
-  { loss(t, t, t, sink) } -> std::convertible_to<ops::LossSum>;
-};
-
 /// Cross-entropy of the next token, fused with the head: the logits never exist as a whole (ops/cross_entropy.hpp).
 struct LinearCrossEntropy {
   std::int64_t chunk_bytes = std::int64_t{256} << 20;  ///< what a chunk of logits may take
   std::int64_t vocabulary_size = 0;                    ///< rows of the weight that stand for tokens; 0: all
 
-  ops::LossSum operator()(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                          ops::GradientReceiver weight_gradient = {}) const {
-    return ops::linear_cross_entropy(hidden, weight, labels,
-                                     {chunk_bytes, std::move(weight_gradient), vocabulary_size});
+  ops::LossSum operator()(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) const {
+    return ops::linear_cross_entropy(hidden, weight, labels, {chunk_bytes, vocabulary_size});
   }
 };
 

@@ -69,8 +69,6 @@ inline LossSum linear_cross_entropy_reference(const at::Tensor& hidden, const at
 struct LinearCrossEntropyOptions {
   /// Bytes that a chunk's logits (in float32) may take; decides how many rows are computed at once.
   std::int64_t chunk_bytes = std::int64_t{256} << 20;
-  /// Takes the weight's gradient in float32; without one it goes through autograd.
-  GradientReceiver weight_gradient = {};
   /// Rows of the weight that stand for tokens, 0: all. Those past them (padding) take no part in the softmax, as if
   /// their logits were minus infinity, and their gradient is zero.
   std::int64_t vocabulary_size = 0;
@@ -92,7 +90,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& labels, const at::Tensor& rows,
                             std::int64_t vocabulary, bool hidden_gradient, bool weight_gradient,
-                            std::int64_t chunk_bytes, GradientReceiver receiver) {
+                            std::int64_t chunk_bytes) {
     const at::ScalarType precise = accumulate_type(hidden);
     const std::int64_t count = rows.numel();
     const std::int64_t chunk = chunk_rows(vocabulary, chunk_bytes);
@@ -128,8 +126,6 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     context->saved_data["weight"] = weight;
     context->saved_data["d_hidden"] = d_hidden;
     context->saved_data["d_weight"] = d_weight;
-    context->saved_data["receiver"] =
-        c10::IValue::make_capsule(c10::make_intrusive<ReceiverHolder>(std::move(receiver)));
     return loss;
   }
 
@@ -140,22 +136,22 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     at::Tensor d_hidden = context->saved_data["d_hidden"].toTensor();
     at::Tensor d_weight = context->saved_data["d_weight"].toTensor();
     const at::Tensor weight = context->saved_data["weight"].toTensor();
-    const auto holder = c10::static_intrusive_pointer_cast<ReceiverHolder>(context->saved_data["receiver"].toCapsule());
     context->saved_data.clear();
-    if (d_hidden.defined()) d_hidden.mul_(gradients[0]);
-    if (d_weight.defined()) d_weight.mul_(gradients[0]);
-    if (d_weight.defined() && holder->receiver) {
-      holder->receiver(weight, std::move(d_weight));
-      d_weight.reset();
+    // The trainer differentiates the sum itself: nothing to scale then.
+    if (!gradients[0].is_cpu() || gradients[0].item<double>() != 1.0) {
+      if (d_hidden.defined()) d_hidden.mul_(gradients[0]);
+      if (d_weight.defined()) d_weight.mul_(gradients[0]);
     }
-    if (d_weight.defined()) d_weight = d_weight.to(weight.scalar_type());
-    return {d_hidden, d_weight, {}, {}, {}, {}, {}, {}, {}};
+    if (d_weight.defined()) {
+      if (GradientReceiver* receiver = gradient_receiver(weight)) {
+        receiver->take(std::move(d_weight));
+        d_weight = at::Tensor();
+      } else {
+        d_weight = d_weight.to(weight.scalar_type());
+      }
+    }
+    return {d_hidden, d_weight, {}, {}, {}, {}, {}, {}};
   }
-
-  struct ReceiverHolder : torch::CustomClassHolder {
-    explicit ReceiverHolder(GradientReceiver r) : receiver(std::move(r)) {}
-    GradientReceiver receiver;
-  };
 };
 
 }  // namespace detail
@@ -163,7 +159,9 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
 /// Sum over the rows of hidden [..., hidden_size] whose label (int64, the same leading shape) is not kIgnoreIndex of
 /// -log softmax(hidden @ weight^T)[label], weight [vocabulary, hidden_size] of the same dtype. Never holds more logits
 /// than options.chunk_bytes; ignored rows are left out before the matrix product. No counted row: sum 0, gradients 0,
-/// tokens 0. Throws c10::IndexError for a label outside the vocabulary, c10::ValueError for shapes that do not fit.
+/// tokens 0. A weight that has a
+/// gradient receiver gets its gradient there in float32. Throws c10::IndexError for a label outside the vocabulary,
+/// c10::ValueError for shapes that do not fit.
 inline LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                     const LinearCrossEntropyOptions& options = {}) {
   const std::int64_t vocabulary = detail::check_head(hidden, weight, labels, options.vocabulary_size);
@@ -172,7 +170,7 @@ inline LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& 
   const bool recording = c10::GradMode::is_enabled();
   const at::Tensor sum = detail::LinearCrossEntropyFunction::apply(
       hidden.flatten(0, -2), weight, targets, rows, vocabulary, recording && hidden.requires_grad(),
-      recording && weight.requires_grad(), options.chunk_bytes, options.weight_gradient);
+      recording && weight.requires_grad(), options.chunk_bytes);
   return {sum, rows.numel()};
 }
 

@@ -2,15 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <ilme/ops/gradient_receiver.hpp>
@@ -19,43 +18,31 @@ namespace ilme::optim {
 
 /// Takes gradients as backward makes them and keeps their sum in float32 (float64 for float64 parameters), so that
 /// accumulation over micro-batches does not round to bf16. Autograd's own `.grad` is emptied at once: a gradient is
-/// never held twice. Operations that make a weight's gradient early hand it over through `receiver()`.
+/// never held twice. Operations that make a weight's gradient early find the sink at the weight
+/// (ops/gradient_receiver.hpp).
 ///
-/// `redirect` replaces what happens to an arriving gradient: a sharding wrapper reduces it over ranks, an
+/// `redirect` replaces what happens to a gradient when all of it has come: a sharding wrapper reduces it over ranks, an
 /// optimizer-in-backward steps and frees it. The sink must outlive every backward over its parameters.
 class GradientSink {
  public:
-  /// Gets a parameter's index in the constructor's list and the gradient that one backward made for it.
+  /// Gets a parameter's index in the constructor's list and the sum of what one backward made for it.
   using Handler = std::function<void(std::size_t index, at::Tensor gradient)>;
 
-  explicit GradientSink(std::vector<at::Tensor> parameters) : state_(std::make_shared<State>()) {
-    state_->parameters = std::move(parameters);
-    state_->sums.resize(state_->parameters.size());
-    for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
-      const at::Tensor& parameter = state_->parameters[i];
-      state_->index[parameter.unsafeGetTensorImpl()] = i;
-      torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(state_, i));
+  explicit GradientSink(std::vector<at::Tensor> parameters)
+      : parameters_(std::move(parameters)), state_(std::make_shared<State>()) {
+    state_->sums.resize(parameters_.size());
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(parameters_[i], std::make_unique<Hook>(state_, i, parameters_[i]));
     }
   }
   GradientSink(const GradientSink&) = delete;
   GradientSink& operator=(const GradientSink&) = delete;
   ~GradientSink() {
-    for (const at::Tensor& parameter : state_->parameters) {
-      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
-    }
+    for (const at::Tensor& parameter : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
 
-  /// For operations: adds a gradient for a parameter of this sink.
-  ops::GradientReceiver receiver() {
-    return [state = state_](const at::Tensor& parameter, at::Tensor gradient) {
-      const auto found = state->index.find(parameter.unsafeGetTensorImpl());
-      TORCH_CHECK_VALUE(found != state->index.end(), "ilme::optim::GradientSink: a gradient came for a tensor ",
-                        parameter.sizes(), " that is not one of its parameters");
-      state->take(found->second, std::move(gradient));
-    };
-  }
-
-  /// Sends arriving gradients to `handler` instead of the sums; an empty one restores the default.
+  /// Sends a parameter's gradient to `handler` when a backward has made all of it, instead of keeping the sum; an empty
+  /// handler restores the default. A parameter that is used inside two checkpointed segments completes in each.
   void redirect(Handler handler) { state_->handler = std::move(handler); }
 
   /// The sums, one a parameter; undefined where no gradient has come since the last `clear`.
@@ -68,35 +55,55 @@ class GradientSink {
 
  private:
   struct State {
-    std::vector<at::Tensor> parameters, sums;
-    std::unordered_map<const c10::TensorImpl*, std::size_t> index;
+    std::vector<at::Tensor> sums;
     Handler handler;
-
-    void take(std::size_t i, at::Tensor gradient) {
-      if (handler) return handler(i, std::move(gradient));
-      const c10::NoGradGuard no_gradient;
-      at::Tensor& sum = sums[i];
-      if (sum.defined()) {
-        sum.add_(gradient);
-        return;
-      }
-      const at::ScalarType precise = gradient.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      sum = gradient.to(precise).contiguous();
-    }
   };
 
-  struct Hook : torch::autograd::PostAccumulateGradHook {
-    Hook(std::shared_ptr<State> s, std::size_t i) : state(std::move(s)), index(i) {}
+  struct Hook : ops::GradientReceiver {
+    Hook(std::shared_ptr<State> s, std::size_t i, const at::Tensor& parameter)
+        : state(std::move(s)),
+          index(i),
+          sizes(parameter.sizes().vec()),
+          options(parameter.options()
+                      .dtype(parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat)
+                      .requires_grad(false)) {}
+
+    /// Autograd's call, once in a backward, after the last of the parameter's uses; also when they have all handed
+    /// their gradients over.
     void operator()(const torch::autograd::Variable& parameter) override {
       at::Tensor gradient = std::move(parameter.mutable_grad());
       parameter.mutable_grad() = at::Tensor();
-      if (!gradient.defined()) return;  // autograd calls also when an operation has handed it to the receiver
-      state->take(index, std::move(gradient));
+      if (gradient.defined()) take(std::move(gradient));
+      at::Tensor& sum = state->sums[index];
+      if (state->handler && sum.defined()) state->handler(index, std::exchange(sum, {}));
     }
+
+    void take(at::Tensor gradient) override {
+      TORCH_CHECK_VALUE(gradient.sizes() == sizes, "ilme::optim::GradientSink: a gradient ", gradient.sizes(),
+                        " came for a parameter ", at::IntArrayRef(sizes));
+      const c10::NoGradGuard no_gradient;
+      at::Tensor& sum = state->sums[index];
+      if (sum.defined()) {
+        sum.add_(gradient);
+      } else {
+        sum = gradient.to(options.dtype()).contiguous();
+      }
+    }
+
+    Accumulator accumulator() override {
+      at::Tensor& sum = state->sums[index];
+      if (sum.defined()) return {sum, false};
+      sum = at::empty(sizes, options);
+      return {sum, true};
+    }
+
     std::shared_ptr<State> state;
     std::size_t index;
+    std::vector<std::int64_t> sizes;
+    at::TensorOptions options;
   };
 
+  std::vector<at::Tensor> parameters_;
   std::shared_ptr<State> state_;
 };
 

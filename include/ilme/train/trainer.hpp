@@ -1,6 +1,7 @@
 /// The training loop: composes a model, a loss, an optimizer and a source of batches.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <concepts>
@@ -55,7 +56,7 @@ concept Callback = requires(C& callback, Trainer& trainer, const StepReport& rep
 
 /// A thin loop over `train_step`; holds references, owns only counters and the gradient sink. The loss of a step is the
 /// sum of token losses over all its micro-batches divided by their number of counted tokens, as one large batch would
-/// have it (not a mean of means).
+/// have it (not a mean of means). Gradients are those of the sum; the optimizer divides them.
 template <nn::CausalModel Model, loss::LossModule Loss, optim::Optimizer Optimizer, data::BatchSource Source>
 class Trainer {
  public:
@@ -84,7 +85,8 @@ class Trainer {
     }
     positions_seen_ += report.positions;
     if (report.loss_tokens > 0) {
-      for (const auto& batch : micro_batches) report.loss += backward(batch, report.loss_tokens);
+      for (const auto& batch : micro_batches) report.loss += backward(batch);
+      report.loss /= static_cast<double>(report.loss_tokens);
       update(report);
     }
     report.skipped = report.loss_tokens == 0 || !std::isfinite(report.loss) || !std::isfinite(report.grad_norm);
@@ -160,30 +162,23 @@ class Trainer {
     return batches;
   }
 
-  /// Adds one micro-batch's share to the gradients; returns its share of the loss.
-  double backward(const data::PackedBatch& packed, std::int64_t step_tokens) {
+  /// Adds one micro-batch to the gradients of the sum of token losses; returns its sum.
+  double backward(const data::PackedBatch& packed) {
     if (packed.token_count == 0) return 0.0;
     const data::Batch batch = data::collate(packed);
     const at::Tensor hidden = model_.hidden(batch);
-    const ops::LossSum loss = [&] {
-      if constexpr (loss::EarlyGradientLoss<Loss>) {
-        return loss_(hidden, model_.lm_head_weight(), batch.labels, sink_.receiver());
-      } else {
-        return loss_(hidden, model_.lm_head_weight(), batch.labels);
-      }
-    }();
-    const at::Tensor share = loss.sum / static_cast<double>(step_tokens);
-    share.backward();
-    return share.template item<double>();
+    const ops::LossSum loss = loss_(hidden, model_.lm_head_weight(), batch.labels);
+    loss.sum.backward();
+    return loss.sum.template item<double>();
   }
 
   void update(StepReport& report) {
-    const at::Tensor norm = optim::global_norm(sink_.gradients());
-    report.grad_norm = norm.item<double>();
+    const auto tokens = static_cast<double>(report.loss_tokens);
+    report.grad_norm = optim::global_norm(sink_.gradients()).item<double>() / tokens;
     if (std::isfinite(report.loss) && std::isfinite(report.grad_norm)) {
-      std::optional<at::Tensor> clip;
-      if (options_.max_grad_norm > 0 && report.grad_norm > options_.max_grad_norm) clip = norm / options_.max_grad_norm;
-      optimizer_.step(sink_.gradients(), report.learning_rate, clip);
+      const double excess = options_.max_grad_norm > 0 ? report.grad_norm / options_.max_grad_norm : 0.0;
+      optimizer_.step(sink_.gradients(), report.learning_rate,
+                      at::scalar_tensor(tokens * std::max(1.0, excess), at::kFloat));
     }
     sink_.clear();
   }
