@@ -6,6 +6,7 @@
 #include "cpu/cached_attention.hpp"
 #include "cpu/cross_entropy.hpp"
 #include "cpu/linear.hpp"
+#include "cpu/product.hpp"
 #include "cpu/rms_norm.hpp"
 #if ILME_KERNELS_CUDA
 #include "cuda/rms_norm.hpp"
@@ -17,6 +18,8 @@ extern "C" void ilme_kernels_fill(ilme::kernels::Table* table) {
                 .rms_norm_backward = cpu::rms_norm_backward,
                 .rms_norm_backward_workspace = cpu::rms_norm_backward_workspace,
                 .linear_forward = cpu::linear_forward,
+                .has_matrix_product = cpu::has_matrix_product,
+                .matrix_product = cpu::matrix_product,
                 .cached_attention_forward = cpu::cached_attention_forward,
                 .attention_forward = cpu::attention_forward,
                 .attention_backward = cpu::attention_backward,

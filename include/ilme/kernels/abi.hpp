@@ -51,6 +51,19 @@ struct LinearForward {
   DType y_dtype;  // the same, or float32
 };
 
+/// c = a @ b, or c += a @ b, with sums in float32 that are rounded once. An operand may be given transposed, as it lies
+/// in memory; rows are contiguous and `stride` elements apart. An element of c has the same bits for any number of
+/// threads and whatever the other rows and columns are.
+struct MatrixProduct {
+  const void* a;  // [m, k], or [k, m] when a_transposed
+  const void* b;  // [k, n], or [n, k] when b_transposed
+  void* c;        // [m, n]
+  std::int64_t m, n, k, a_stride, b_stride, c_stride;
+  bool a_transposed, b_transposed;
+  bool add;              // to c, which is float32 then
+  DType dtype, c_dtype;  // of a and b; of c: the same or float32
+};
+
 /// One new token of each of several sequences attends to all that its sequence has cached and to itself (grouped-query
 /// attention). Its key and value are written into the cache first; sums and probabilities are float32. A sequence's
 /// result has the same bits whatever the other sequences are.
@@ -150,6 +163,9 @@ struct DeviceTable {
   /// Number of floats that the backward needs as workspace.
   std::int64_t (*rms_norm_backward_workspace)(std::int64_t rows, std::int64_t size) = nullptr;
   const char* (*linear_forward)(const LinearForward&) = nullptr;
+  /// Whether this processor has the product for operands of a type.
+  bool (*has_matrix_product)(DType) = nullptr;
+  const char* (*matrix_product)(const MatrixProduct&) = nullptr;
   const char* (*cached_attention_forward)(const CachedAttentionForward&) = nullptr;
   const char* (*attention_forward)(const AttentionForward&) = nullptr;
   const char* (*attention_backward)(const AttentionBackward&) = nullptr;
