@@ -5,6 +5,7 @@
 #include "cpu/attention.hpp"
 #include "cpu/cached_attention.hpp"
 #include "cpu/cross_entropy.hpp"
+#include "cpu/distillation.hpp"
 #include "cpu/linear.hpp"
 #include "cpu/product.hpp"
 #include "cpu/rms_norm.hpp"
@@ -25,6 +26,7 @@ extern "C" void ilme_kernels_fill(ilme::kernels::Table* table) {
                 .attention_backward = cpu::attention_backward,
                 .cross_entropy_forward = cpu::cross_entropy_forward,
                 .cross_entropy_backward = cpu::cross_entropy_backward,
+                .distillation = cpu::distillation,
                 .adamw_step = cpu::adamw_step};
 #if ILME_KERNELS_CUDA
   namespace cuda = ilme::kernels::cuda;

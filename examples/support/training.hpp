@@ -230,7 +230,7 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
   optim::AdamW optimizer(parameters,
                          {.weight_decay = options.weight_decay, .groups = parameter_groups(options, parameters)});
   train::Phases phases(parameters, run.phases, max_seconds);
-  train::Trainer trainer(model, loss::LinearCrossEntropy{.vocabulary_size = nn::used_vocabulary(model)}, optimizer,
+  train::Trainer trainer(model, loss::LinearCrossEntropy{{.vocabulary_size = nn::used_vocabulary(model)}}, optimizer,
                          source,
                          {.total_steps = run.total_steps,
                           .accumulate = options.accumulate,

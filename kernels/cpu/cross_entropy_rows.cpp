@@ -11,18 +11,6 @@
 namespace ilme::kernels::cpu {
 namespace {
 
-/// The logits as the softmax sees them: c(x), and its slope for the gradient.
-struct Plain {
-  Floats value(Floats x) const { return x; }
-  Floats slope(Floats) const { return Floats{} + 1.0f; }
-};
-struct SoftCapped {
-  float cap, inverse;
-  explicit SoftCapped(float c) : cap(c), inverse(1.0f / c) {}
-  Floats value(Floats x) const { return cap * tanh_of(x * inverse); }
-  Floats slope(Floats value) const { return 1.0f - (value * inverse) * (value * inverse); }
-};
-
 /// A vector of the softmax part of the gradient, and what c(x) multiplies it by.
 struct Part {
   Floats gradient, slope;

@@ -31,6 +31,18 @@ inline Floats tanh_of(Floats x) {
   return reinterpret_cast<Floats>(reinterpret_cast<Words>(tangent) | sign);
 }
 
+/// The logits as the softmax sees them: c(x), and its slope for the gradient.
+struct Plain {
+  Floats value(Floats x) const { return x; }
+  Floats slope(Floats) const { return Floats{} + 1.0f; }
+};
+struct SoftCapped {
+  float cap, inverse;
+  explicit SoftCapped(float c) : cap(c), inverse(1.0f / c) {}
+  Floats value(Floats x) const { return cap * tanh_of(x * inverse); }
+  Floats slope(Floats value) const { return 1.0f - (value * inverse) * (value * inverse); }
+};
+
 /// The logarithm of the sum of exponentials of what comes, a block at a time: every logit is read from memory once and
 /// has one exponential. NaN and plus infinity among the logits make it NaN; minus infinity counts nothing.
 class OnlineSoftmax {

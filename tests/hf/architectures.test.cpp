@@ -4,7 +4,7 @@
 
 #include <ilme/core/json.hpp>
 #include <ilme/hf/model_folder.hpp>
-#include <ilme/ops/cross_entropy.hpp>
+#include <ilme/ops/linear_cross_entropy.hpp>
 
 using namespace ilme;
 using Catch::Matchers::ContainsSubstring;

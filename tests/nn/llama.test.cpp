@@ -4,7 +4,7 @@
 #include "support/temporary.hpp"
 
 #include <ilme/io/safetensors.hpp>
-#include <ilme/ops/cross_entropy.hpp>
+#include <ilme/ops/linear_cross_entropy.hpp>
 
 namespace nn = ilme::nn;
 namespace ops = ilme::ops;

@@ -1,14 +1,15 @@
 #include "support/catch_torch.hpp"
 
+#include <optional>
+#include <utility>
+
 #include "support/gradients.hpp"
-#include "support/temporary.hpp"
 
-#include <ilme/io/safetensors.hpp>
 #include <ilme/ops/cross_entropy.hpp>
-#include <ilme/optim/gradient_sink.hpp>
 
-using ilme::ops::linear_cross_entropy;
-using ilme::ops::linear_cross_entropy_reference;
+using ilme::ops::cross_entropy;
+using ilme::ops::cross_entropy_reference;
+using ilme::ops::CrossEntropyOptions;
 using ilme::test::leaf;
 using ilme::test::max_difference;
 using ilme::test::random;
@@ -16,212 +17,131 @@ using ilme::test::relative_error;
 
 namespace {
 
-struct Result {
-  double sum;
-  std::int64_t tokens;
-  at::Tensor d_hidden, d_weight;
-};
-
-template <class Op>
-Result run(Op&& op, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, at::ScalarType dtype,
-           double scale = 1.0) {
-  const at::Tensor x = leaf(hidden, dtype), w = leaf(weight, dtype);
-  const auto loss = op(x, w, labels);
-  (loss.sum * scale).backward();
-  return {loss.sum.template item<double>(), loss.tokens, x.grad(), w.grad()};
-}
-
-at::Tensor labels_with_gaps(std::int64_t rows, std::int64_t vocabulary) {
+at::Tensor labels_with_gaps(std::int64_t rows, std::int64_t vocabulary, std::int64_t ignored) {
   at::Tensor labels = at::arange(rows, at::kLong) * 7 % vocabulary;
-  for (std::int64_t i = 0; i < rows; i += 3) labels[i] = ilme::ops::kIgnoreIndex;
+  for (std::int64_t i = 1; i < rows; i += 3) labels[i] = ignored;
   return labels;
 }
 
-/// Chunks of 16 rows, the smallest.
-const auto small_chunks = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
-  return linear_cross_entropy(x, w, y, {.chunk_bytes = 1});
-};
-
-/// The twin; `run` needs a callable of three.
-const auto reference = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
-  return linear_cross_entropy_reference(x, w, y);
+const auto some_options = {
+    CrossEntropyOptions{},
+    CrossEntropyOptions{.vocabulary_size = 30, .label_smoothing = 0.1},
+    CrossEntropyOptions{.ignore_index = 5, .z_loss = 1e-2},
+    CrossEntropyOptions{.vocabulary_size = 33, .label_smoothing = 0.2, .z_loss = 1e-3, .soft_cap = 3.0},
 };
 
 }  // namespace
 
-TEST_CASE("linear_cross_entropy equals its twin in fp64, fp32 and bf16") {
-  const auto [dtype, tolerance] =
-      GENERATE(std::pair{at::kDouble, 1e-10}, std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 1e-2});
-  const std::int64_t rows = GENERATE(1, 15, 67);
-  const at::Tensor hidden = random({rows, 13}), weight = random({37, 13}, at::kDouble, 2);
-  const at::Tensor labels = labels_with_gaps(rows, 37);
-  const Result expected = run(reference, hidden, weight, labels, dtype, 0.3);
-  const Result got = run(small_chunks, hidden, weight, labels, dtype, 0.3);
+TEST_CASE("cross_entropy equals its twin, values and gradients") {
+  const auto [dtype, tolerance] = GENERATE(std::pair{at::kDouble, 1e-10}, std::pair{at::kFloat, 2e-6},
+                                           std::pair{at::kBFloat16, 4e-3}, std::pair{at::kHalf, 1e-3});
+  const CrossEntropyOptions options = GENERATE(values(some_options));
+  CAPTURE(dtype, options.label_smoothing, options.z_loss, options.soft_cap);
+  const at::Tensor labels = labels_with_gaps(14, 30, options.ignore_index).view({2, 7});
+  const at::Tensor values = random({2, 7, 37}).mul_(3).to(dtype), x = leaf(values, dtype),
+                   exact = leaf(values, at::kDouble);
+  const auto got = cross_entropy(x, labels, options), expected = cross_entropy_reference(exact, labels, options);
+  (got.sum * 0.3).backward();
+  (expected.sum * 0.3).backward();
   CHECK(got.tokens == expected.tokens);
-  CHECK(got.sum == Catch::Approx(expected.sum).epsilon(tolerance).margin(tolerance));
-  CHECK(relative_error(got.d_hidden, expected.d_hidden) <= tolerance);
-  CHECK(relative_error(got.d_weight, expected.d_weight) <= tolerance);
+  CHECK(got.sum.scalar_type() == (dtype == at::kDouble ? at::kDouble : at::kFloat));
+  CHECK(got.sum.item<double>() == Catch::Approx(expected.sum.item<double>()).epsilon(std::min(tolerance, 2e-6)));
+  CHECK(relative_error(x.grad(), exact.grad()) <= tolerance);
 }
 
-TEST_CASE("linear_cross_entropy agrees with finite differences") {
-  const at::Tensor hidden = random({5, 4}), weight = random({6, 4}, at::kDouble, 2);
-  const at::Tensor labels = labels_with_gaps(5, 6);
-  const Result got = run(small_chunks, hidden, weight, labels, at::kDouble);
-  const auto value = [&](const at::Tensor& x, const at::Tensor& w) {
-    return small_chunks(x, w, labels).sum.item<double>();
-  };
+TEST_CASE("cross_entropy agrees with finite differences") {
+  const CrossEntropyOptions options{.vocabulary_size = 6, .label_smoothing = 0.2, .z_loss = 0.05, .soft_cap = 2.0};
+  const at::Tensor x = leaf(random({3, 8}), at::kDouble), labels = at::tensor({5, -100, 2}, at::kLong);
+  cross_entropy(x, labels, options).sum.backward();
   const double h = 1e-6;
-  for (std::int64_t i = 0; i < hidden.numel(); ++i) {
-    at::Tensor up = hidden.clone(), down = hidden.clone();
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    at::Tensor up = x.detach().clone(), down = x.detach().clone();
     up.view(-1)[i] += h;
     down.view(-1)[i] -= h;
-    REQUIRE(got.d_hidden.flatten()[i].item<double>() ==
-            Catch::Approx((value(up, weight) - value(down, weight)) / (2 * h)).margin(1e-7));
-  }
-  for (std::int64_t i = 0; i < weight.numel(); ++i) {
-    at::Tensor up = weight.clone(), down = weight.clone();
-    up.view(-1)[i] += h;
-    down.view(-1)[i] -= h;
-    REQUIRE(got.d_weight.flatten()[i].item<double>() ==
-            Catch::Approx((value(hidden, up) - value(hidden, down)) / (2 * h)).margin(1e-7));
+    const double slope = (cross_entropy(up, labels, options).sum.item<double>() -
+                          cross_entropy(down, labels, options).sum.item<double>()) /
+                         (2 * h);
+    REQUIRE(x.grad().flatten()[i].item<double>() == Catch::Approx(slope).margin(1e-8));
   }
 }
 
-TEST_CASE("no counted label gives loss 0, zero gradients and zero tokens") {
-  const at::Tensor labels = at::full({4}, ilme::ops::kIgnoreIndex, at::kLong);
-  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-    for (const bool fused : {true, false}) {
-      const at::Tensor hidden = random({4, 8}), weight = random({9, 8});
-      const Result got =
-          fused ? run(small_chunks, hidden, weight, labels, dtype) : run(reference, hidden, weight, labels, dtype);
-      CHECK(got.sum == 0.0);
-      CHECK(got.tokens == 0);
-      CHECK(got.d_hidden.abs().max().item<double>() == 0.0);
-      CHECK(got.d_weight.abs().max().item<double>() == 0.0);
-    }
+TEST_CASE("the twin is torch's cross-entropy, and returns log-probabilities on request") {
+  const at::Tensor x = random({9, 12}), labels = labels_with_gaps(9, 12, -100);
+  CHECK(cross_entropy_reference(x, labels).sum.item<double>() ==
+        Catch::Approx(at::cross_entropy_loss(x, labels, {}, at::Reduction::Sum).item<double>()));
+  CHECK(cross_entropy(x, labels).mean().item<double>() ==
+        Catch::Approx(at::cross_entropy_loss(x, labels, {}, at::Reduction::Mean).item<double>()));
+  const at::Tensor expected = -at::cross_entropy_loss(x, labels, {}, at::Reduction::None);
+  for (const auto dtype : {at::kDouble, at::kFloat}) {
+    const CrossEntropyOptions options{.label_smoothing = 0.4, .z_loss = 1.0, .token_log_probabilities = true};
+    CHECK(max_difference(cross_entropy(x.to(dtype), labels, options).token_log_probabilities, expected) <= 1e-6);
+    CHECK(max_difference(cross_entropy_reference(x.to(dtype), labels, options).token_log_probabilities, expected) <=
+          1e-6);
   }
-  const Result empty = run(small_chunks, at::zeros({0, 8}), random({9, 8}), at::zeros({0}, at::kLong), at::kFloat);
-  CHECK(empty.sum == 0.0);
-  CHECK(empty.d_weight.abs().max().item<double>() == 0.0);
+  CHECK_FALSE(cross_entropy(x, labels).token_log_probabilities.defined());
 }
 
-TEST_CASE("labels outside the vocabulary and shapes that do not fit are refused") {
-  const at::Tensor hidden = random({2, 8}), weight = random({9, 8});
-  CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, at::tensor({1, 9}, at::kLong)), c10::IndexError);
-  CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, at::tensor({-1, 2}, at::kLong)), c10::IndexError);
-  CHECK_THROWS_AS(linear_cross_entropy(hidden, random({9, 7}), at::tensor({1, 2}, at::kLong)), c10::ValueError);
-  CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, at::tensor({1, 2, 3}, at::kLong)), c10::ValueError);
-}
-
-TEST_CASE("rows past vocabulary_size take no part: padding") {
-  const auto [dtype, tolerance] =
-      GENERATE(std::pair{at::kDouble, 1e-10}, std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 1e-2});
-  const at::Tensor hidden = random({19, 13}), labels = labels_with_gaps(19, 30);
-  at::Tensor weight = random({37, 13}, at::kDouble, 2);
-  weight.narrow(0, 30, 7).fill_(50.0);  // would take most of the softmax
-  const auto fused = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
-    return linear_cross_entropy(x, w, y, {.chunk_bytes = 1, .vocabulary_size = 30});
+TEST_CASE("the gradient of cross_entropy goes over the logits when nothing else holds them") {
+  const at::Tensor weight = leaf(random({20, 8}), at::kFloat), hidden = random({6, 8}, at::kFloat, 2);
+  const at::Tensor labels = labels_with_gaps(6, 20, -100);
+  const void* memory = nullptr;
+  const void* gradient_memory = nullptr;
+  const auto forward = [&](bool hold, std::optional<at::Tensor>& held) {
+    at::Tensor logits = at::mm(hidden, weight.t());
+    memory = logits.const_data_ptr();
+    logits.register_hook([&](const at::Tensor& gradient) { gradient_memory = gradient.const_data_ptr(); });
+    if (hold) held = logits;
+    return cross_entropy(std::exchange(logits, at::Tensor()), labels);
   };
-  const auto plain = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
-    return linear_cross_entropy_reference(x, w, y, 30);
-  };
-  const Result expected = run(reference, hidden, weight.narrow(0, 0, 30), labels, dtype, 0.3);
-  for (const Result& got :
-       {run(fused, hidden, weight, labels, dtype, 0.3), run(plain, hidden, weight, labels, dtype, 0.3)}) {
-    CHECK(got.tokens == expected.tokens);
-    CHECK(got.sum == Catch::Approx(expected.sum).epsilon(tolerance));
-    CHECK(relative_error(got.d_hidden, expected.d_hidden) <= tolerance);
-    CHECK(relative_error(got.d_weight.narrow(0, 0, 30), expected.d_weight) <= tolerance);
-    CHECK(got.d_weight.narrow(0, 30, 7).abs().max().item<double>() == 0.0);
+  std::optional<at::Tensor> held;
+  const auto free_loss = forward(false, held);
+  free_loss.sum.backward();
+  CHECK(gradient_memory == memory);
+  const at::Tensor expected = weight.grad().clone();
+  weight.mutable_grad().reset();
+
+  const auto held_loss = forward(true, held);
+  const at::Tensor before = held->detach().clone();
+  held_loss.sum.backward();
+  CHECK(gradient_memory != memory);
+  CHECK(at::equal(*held, before));
+  CHECK(at::equal(weight.grad(), expected));
+  weight.mutable_grad().reset();
+
+  held.reset();
+  const auto retained = forward(false, held);
+  retained.sum.backward({}, /*retain_graph=*/true);
+  CHECK(gradient_memory != memory);
+  retained.sum.backward();
+  CHECK(at::equal(weight.grad(), expected * 2));
+}
+
+TEST_CASE("cross_entropy over no counted label is 0 with zero gradients; wrong input is refused") {
+  const at::Tensor x = leaf(random({3, 5}), at::kFloat), none = at::full({3}, -100, at::kLong);
+  const auto loss = cross_entropy(x, none);
+  CHECK(loss.tokens == 0);
+  CHECK(loss.sum.item<double>() == 0.0);
+  CHECK(loss.mean().item<double>() == 0.0);
+  loss.mean().backward();
+  CHECK(x.grad().eq(0).all().item<bool>());
+  CHECK(cross_entropy(at::zeros({0, 5}), at::zeros({0}, at::kLong)).sum.item<double>() == 0.0);
+  CHECK_THROWS_AS(cross_entropy(x, at::tensor({1, 5, 2}, at::kLong)), c10::IndexError);
+  CHECK_THROWS_AS(cross_entropy(x, at::tensor({1, 2}, at::kLong)), c10::ValueError);
+  CHECK_THROWS_AS(cross_entropy(x, at::tensor({1, 2, 3}, at::kInt)), c10::ValueError);
+  CHECK_THROWS_AS(cross_entropy(x, none, {.vocabulary_size = 6}), c10::ValueError);
+  CHECK_THROWS_AS(cross_entropy(x, none, {.label_smoothing = 1.5}), c10::ValueError);
+  CHECK_THROWS_AS(cross_entropy(x, none, {.soft_cap = -1.0}), c10::ValueError);
+}
+
+TEST_CASE("cross_entropy keeps NaN visible, and an ignored row's out") {
+  for (const auto dtype : {at::kDouble, at::kFloat}) {
+    at::Tensor values = random({2, 5}, dtype);
+    values[0][1] = std::numeric_limits<double>::quiet_NaN();
+    const at::Tensor x = leaf(values, dtype);
+    CHECK(cross_entropy(x, at::tensor({1, 2}, at::kLong)).sum.isnan().item<bool>());
+    const auto loss = cross_entropy(x, at::tensor({-100, 2}, at::kLong));
+    loss.sum.backward();
+    CHECK(loss.sum.isfinite().item<bool>());
+    CHECK(x.grad().isfinite().all().item<bool>());
   }
-  // A label that is padding, and more rows than there are, are refused.
-  CHECK_THROWS_AS(fused(hidden, weight, labels + 31), c10::IndexError);
-  CHECK_THROWS_AS(plain(hidden, weight, labels + 31), c10::IndexError);
-  CHECK_THROWS_AS(linear_cross_entropy(hidden, weight, labels, {.vocabulary_size = 38}), c10::ValueError);
-}
-
-TEST_CASE("linear_cross_entropy with padded rows agrees with finite differences") {
-  const at::Tensor hidden = random({5, 4}), weight = random({8, 4}, at::kDouble, 2), labels = labels_with_gaps(5, 6);
-  const auto padded = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& y) {
-    return linear_cross_entropy(x, w, y, {.chunk_bytes = 1, .vocabulary_size = 6});
-  };
-  const Result got = run(padded, hidden, weight, labels, at::kDouble);
-  const double h = 1e-6;
-  for (std::int64_t i = 0; i < weight.numel(); ++i) {
-    at::Tensor up = weight.clone(), down = weight.clone();
-    up.view(-1)[i] += h;
-    down.view(-1)[i] -= h;
-    const double slope =
-        (padded(hidden, up, labels).sum.item<double>() - padded(hidden, down, labels).sum.item<double>()) / (2 * h);
-    REQUIRE(got.d_weight.flatten()[i].item<double>() == Catch::Approx(slope).margin(1e-7));
-  }
-}
-
-TEST_CASE("a frozen head gets no gradient and a receiver gets it in float32") {
-  const at::Tensor labels = at::tensor({1, 5, 2}, at::kLong);
-  const at::Tensor x = leaf(random({3, 8}), at::kBFloat16);
-  at::Tensor w = random({9, 8}, at::kBFloat16, 2);
-  linear_cross_entropy(x, w, labels).sum.backward();
-  CHECK(x.grad().defined());
-  CHECK_FALSE(w.grad().defined());
-
-  w = leaf(w, at::kBFloat16);
-  ilme::optim::GradientSink sink({w});
-  linear_cross_entropy(x, w, labels).sum.backward();
-  REQUIRE(sink.gradients()[0].defined());
-  CHECK(sink.gradients()[0].scalar_type() == at::kFloat);
-  CHECK_FALSE(w.grad().defined());
-}
-
-TEST_CASE("micro-batches sum to one batch: case ce-accum-tokens") {
-  const auto folder = ilme::test::shared_path("cases/ce-accum-tokens");
-  if (!folder) SKIP("shared/cases/ce-accum-tokens is absent");
-  const ilme::io::SafetensorsFile in(*folder / "in.safetensors"), out(*folder / "expected_grads.safetensors");
-  const at::Tensor rows = leaf(in.tensor("hidden"), at::kFloat), weight = leaf(in.tensor("weight"), at::kFloat);
-  const at::Tensor targets = in.tensor("targets");
-  const double expected_sums[] = {17.836383556726542, 5.551515071114986, 0.0};
-  double total = 0;
-  for (std::int64_t i = 0; i < 3; ++i) {
-    const auto loss = small_chunks(rows.narrow(0, i * 8, 8), weight, targets.narrow(0, i * 8, 8));
-    CHECK(loss.sum.item<double>() == Catch::Approx(expected_sums[i]).epsilon(1e-5));
-    (loss.sum / 8.0).backward();
-    total += loss.sum.item<double>();
-  }
-  CHECK(total / 8 == Catch::Approx(2.923487328480191).epsilon(1e-5));
-  CHECK(relative_error(weight.grad(), out.tensor("dweight")) <= 1e-5);
-  CHECK(relative_error(rows.grad(), out.tensor("dhidden")) <= 1e-5);
-}
-
-TEST_CASE("the bf16 weight gradient does not depend on the chunk: case ce-bf16-dw") {
-  const auto folder = ilme::test::shared_path("cases/ce-bf16-dw");
-  if (!folder) SKIP("shared/cases/ce-bf16-dw is absent");
-  const ilme::io::SafetensorsFile in(*folder / "in.safetensors"), out(*folder / "expected_grads.safetensors");
-  const at::Tensor labels = in.tensor("targets"), hidden = in.tensor("hidden"), weight = in.tensor("weight");
-  for (const std::int64_t rows : {16, 64, 512, 4096}) {
-    const at::Tensor x = leaf(hidden, at::kBFloat16), w = leaf(weight, at::kBFloat16);
-    ilme::optim::GradientSink sink({w});
-    const auto loss = linear_cross_entropy(x, w, labels, {.chunk_bytes = rows * weight.size(0) * 4});
-    (loss.sum / static_cast<double>(loss.tokens)).backward();
-    CHECK(loss.sum.item<double>() / static_cast<double>(loss.tokens) == Catch::Approx(2.7938037884346825).margin(2e-3));
-    CHECK(relative_error(sink.gradients()[0], out.tensor("dweight")) <= 0.01);
-  }
-}
-
-TEST_CASE("more logits than an int32 can index: case ce-int32-index", "[.][slow]") {
-  const std::int64_t tokens = 67108872;
-  at::Tensor hidden = at::zeros({tokens, 1});
-  hidden[tokens - 1] = 1.0;
-  hidden.set_requires_grad(true);
-  const at::Tensor weight = (at::arange(32, at::kFloat) * 0.25).unsqueeze(1);
-  at::Tensor labels = at::full({tokens}, ilme::ops::kIgnoreIndex, at::kLong);
-  labels[0] = 0;
-  labels[33554436] = 0;
-  labels[tokens - 1] = 31;
-  const auto loss = linear_cross_entropy(hidden, weight, labels);
-  (loss.sum / static_cast<double>(loss.tokens)).backward();
-  CHECK(loss.sum.item<double>() / 3 == Catch::Approx(2.813275945379136).epsilon(1e-5));
-  CHECK(hidden.grad()[tokens - 1].item<double>() == Catch::Approx(-0.29250610481340633).epsilon(1e-4));
-  CHECK(hidden.grad()[0].item<double>() == Catch::Approx(1.2916666666666667).epsilon(1e-4));
-  CHECK(hidden.grad()[33554436].item<double>() == Catch::Approx(1.2916666666666667).epsilon(1e-4));
-  CHECK(hidden.grad()[1].item<double>() == 0.0);
 }

@@ -128,6 +128,24 @@ struct CrossEntropy {
   CUstream_st* stream;
 };
 
+/// Distillation of rows of logits s from a teacher's logits t, with statistics in float32. With c as in CrossEntropy,
+/// T = temperature, p = softmax(c(s) / T) and q = softmax(c(t) / T), divergence D = T^2 sum q log(q / p), or T^2 sum p
+/// log(p / q) when `reverse` (Hinton et al. 2015; the reverse: Gu et al. 2023, "MiniLLM"); the gradient is that of
+/// cross_entropy_weight * (cross-entropy of the label) + (1 - cross_entropy_weight) * D.
+struct Distillation {
+  const void* student;  // [rows, vocabulary], as teacher
+  const void* teacher;
+  const std::int64_t* labels;  // [rows], in [0, vocabulary)
+  float* cross_entropy;        // [rows], written
+  float* divergence;           // [rows], D, written
+  void* gradient;              // [rows, vocabulary]; may be the student's logits, or null
+  std::int64_t rows, vocabulary;
+  float cross_entropy_weight, temperature, soft_cap;
+  bool reverse;
+  DType dtype;
+  CUstream_st* stream;
+};
+
 /// One tensor's share of an AdamW step. Without a master the parameter itself is updated: float32, or bf16 with
 /// stochastic rounding of it and of exp_avg.
 struct AdamWTensor {
@@ -173,6 +191,7 @@ struct DeviceTable {
   const char* (*cross_entropy_forward)(const CrossEntropy&) = nullptr;
   /// The gradient from the forward's log_normalizer.
   const char* (*cross_entropy_backward)(const CrossEntropy&) = nullptr;
+  const char* (*distillation)(const Distillation&) = nullptr;
   const char* (*adamw_step)(const AdamWStep&) = nullptr;
 };
 

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
 
 #include <ATen/core/Tensor.h>
 
-#include <ilme/ops/cross_entropy.hpp>
+#include <ilme/ops/linear_cross_entropy.hpp>
 
 namespace ilme::loss {
 
@@ -17,22 +16,26 @@ concept LossModule = requires(Loss& loss, const at::Tensor& t) {
   { loss(t, t, t) } -> std::convertible_to<ops::LossSum>;
 };
 
-/// Cross-entropy of the next token, fused with the head: the logits never exist as a whole (ops/cross_entropy.hpp).
+/// Cross-entropy of the next token, fused with the head: the logits never exist as a whole
+/// (ops/linear_cross_entropy.hpp).
 struct LinearCrossEntropy {
-  std::int64_t chunk_bytes = std::int64_t{256} << 20;  ///< what a chunk of logits may take
-  std::int64_t vocabulary_size = 0;                    ///< rows of the weight that stand for tokens; 0: all
+  ops::CrossEntropyOptions options = {};
 
   ops::LossSum operator()(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) const {
-    return ops::linear_cross_entropy(hidden, weight, labels, {chunk_bytes, vocabulary_size});
+    return ops::linear_cross_entropy(hidden, weight, labels, options);
   }
 };
 
-/// The same value over full logits: the plain path, for comparison and for small vocabularies.
+/// The same value over full logits, with the fused kernel over them: for small vocabularies.
 struct CrossEntropy {
-  std::int64_t vocabulary_size = 0;  ///< as in LinearCrossEntropy
+  ops::CrossEntropyOptions options = {};
 
   ops::LossSum operator()(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) const {
-    return ops::linear_cross_entropy_reference(hidden, weight, labels, vocabulary_size);
+    // Padding columns are not even computed; as a temporary, the logits make room for their gradient.
+    ops::CrossEntropyOptions over_logits = options;
+    over_logits.vocabulary_size = 0;
+    const at::Tensor used = options.vocabulary_size > 0 ? weight.narrow(0, 0, options.vocabulary_size) : weight;
+    return ops::cross_entropy(at::matmul(hidden, used.t()), labels, over_logits);
   }
 };
 

@@ -1,4 +1,5 @@
-/// Cross-entropy of a language-model head: the plain path over full logits, and the fused one that never holds them.
+/// Cross-entropy over logits that exist as a whole: the plain path and the fused kernel. With the head fused in, so
+/// that they never do: ops/linear_cross_entropy.hpp.
 #pragma once
 
 #include <algorithm>
@@ -7,171 +8,117 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
-#include <ilme/ops/gradient_receiver.hpp>
+#include <ilme/ops/cross_entropy_rows.hpp>
 
 namespace ilme::ops {
-
-inline constexpr std::int64_t kIgnoreIndex = -100;
 
 /// A sum of token losses (float32 scalar, differentiable; float64 for float64 input) and the number of tokens in it:
 /// divide by the tokens of the whole optimizer step, over all micro-batches and ranks, for the mean.
 struct LossSum {
   at::Tensor sum;
   std::int64_t tokens = 0;
+  /// log softmax(logits)[label] of every row, [rows] of the sum's dtype, 0 where the label is ignored; not
+  /// differentiable (ops::token_log_probabilities is). Undefined unless the options ask for it.
+  at::Tensor token_log_probabilities = {};
+
+  /// The mean over `step_tokens` tokens, of which these may be a part; 0 tokens give 0.
+  at::Tensor mean_over(std::int64_t step_tokens) const {
+    return sum / static_cast<double>(std::max<std::int64_t>(step_tokens, 1));
+  }
+  /// The mean over these tokens; 0 tokens give 0 and zero gradients, where torch gives NaN.
+  at::Tensor mean() const { return mean_over(tokens); }
 };
 
 namespace detail {
 
-inline at::ScalarType accumulate_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+inline void check_logits(const at::Tensor& logits, const at::Tensor& labels) {
+  TORCH_CHECK_VALUE(logits.dim() >= 1 && logits.sizes().slice(0, logits.dim() - 1) == labels.sizes(),
+                    "ilme::ops::cross_entropy: labels ", labels.sizes(), " do not fit logits ", logits.sizes());
 }
 
-/// Checks what goes in; gives the number of rows of the head that take part: `vocabulary_size`, all of them for 0.
-inline std::int64_t check_head(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                               std::int64_t vocabulary_size) {
-  TORCH_CHECK_VALUE(weight.dim() == 2 && hidden.size(-1) == weight.size(1), "ilme::ops::linear_cross_entropy: hidden ",
-                    hidden.sizes(), " does not fit the weight ", weight.sizes());
-  TORCH_CHECK_VALUE(labels.numel() * hidden.size(-1) == hidden.numel(), "ilme::ops::linear_cross_entropy: labels ",
-                    labels.sizes(), " do not fit hidden ", hidden.sizes());
-  TORCH_CHECK_VALUE(hidden.scalar_type() == weight.scalar_type(), "ilme::ops::linear_cross_entropy: hidden is ",
-                    hidden.scalar_type(), ", the weight ", weight.scalar_type());
-  TORCH_CHECK_VALUE(vocabulary_size >= 0 && vocabulary_size <= weight.size(0),
-                    "ilme::ops::linear_cross_entropy: vocabulary_size is ", vocabulary_size, ", the weight has ",
-                    weight.size(0), " rows");
-  return vocabulary_size > 0 ? vocabulary_size : weight.size(0);
-}
-
-/// The rows whose label counts, and their labels. Labels outside the vocabulary are an error, not undefined behaviour.
-inline at::Tensor counted_rows(const at::Tensor& labels, std::int64_t vocabulary) {
-  const at::Tensor rows = labels.ne(kIgnoreIndex).nonzero().flatten();
-  if (rows.numel() == 0) return rows;
-  const at::Tensor counted = labels.index_select(0, rows);
-  const auto lowest = counted.min().item<std::int64_t>(), highest = counted.max().item<std::int64_t>();
-  TORCH_CHECK_INDEX(lowest >= 0 && highest < vocabulary, "ilme::ops::linear_cross_entropy: label ",
-                    lowest < 0 ? lowest : highest, " is outside the vocabulary of ", vocabulary);
-  return rows;
-}
-
-}  // namespace detail
-
-/// The twin of the fused form below: hidden @ weight^T as a whole, then log-softmax in float32 (float64 for float64).
-inline LossSum linear_cross_entropy_reference(const at::Tensor& hidden, const at::Tensor& weight,
-                                              const at::Tensor& labels, std::int64_t vocabulary_size = 0) {
-  const std::int64_t vocabulary = detail::check_head(hidden, weight, labels, vocabulary_size);
-  const at::Tensor targets = labels.flatten();
-  const std::int64_t tokens = detail::counted_rows(targets, vocabulary).numel();
-  const at::Tensor used = weight.narrow(0, 0, vocabulary);
-  const at::Tensor logits = at::matmul(hidden.flatten(0, -2), used.t()).to(detail::accumulate_type(hidden));
-  return {at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kIgnoreIndex), tokens};
-}
-
-struct LinearCrossEntropyOptions {
-  /// Bytes that a chunk's logits (in float32) may take; decides how many rows are computed at once.
-  std::int64_t chunk_bytes = std::int64_t{256} << 20;
-  /// Rows of the weight that stand for tokens, 0: all. Those past them (padding) take no part in the softmax, as if
-  /// their logits were minus infinity, and their gradient is zero.
-  std::int64_t vocabulary_size = 0;
+struct OptionsHolder : torch::CustomClassHolder {
+  explicit OptionsHolder(const CrossEntropyOptions& o) : options(o) {}
+  CrossEntropyOptions options;
 };
 
-namespace detail {
-
-/// Rows of a chunk, a multiple of 16. Beyond 1,024 rows (or 4M logits, for a small vocabulary) a matrix product gets no
-/// faster, and temporaries of a fixed size are reused from step to step.
-inline std::int64_t chunk_rows(std::int64_t vocabulary, std::int64_t chunk_bytes) {
-  const std::int64_t most = std::max<std::int64_t>(1024, (std::int64_t{1} << 22) / vocabulary);
-  return std::clamp<std::int64_t>(chunk_bytes / (vocabulary * 4), 16, most) / 16 * 16;
-}
-
-/// Forward computes the loss and, chunk by chunk, both gradients: dlogits = softmax(logits) - onehot(label) is written
-/// over the logits and used at once, so that the memory is one chunk and the gradients (the idea of Liger-Kernel's
-/// FusedLinearCrossEntropy, Hsu et al. 2024). The weight gradient is summed over chunks in float32. Backward scales.
-struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& weight, const at::Tensor& labels, const at::Tensor& rows,
-                            std::int64_t vocabulary, bool hidden_gradient, bool weight_gradient,
-                            std::int64_t chunk_bytes) {
-    const at::ScalarType precise = accumulate_type(hidden);
-    const std::int64_t count = rows.numel();
-    const std::int64_t chunk = chunk_rows(vocabulary, chunk_bytes);
-    at::Tensor loss = at::zeros({}, hidden.options().dtype(precise));
-    const at::Tensor used = weight.narrow(0, 0, vocabulary);
-    at::Tensor d_hidden, d_weight, d_used;
-    if (hidden_gradient) d_hidden = at::zeros_like(hidden, at::MemoryFormat::Contiguous);
-    if (weight_gradient) {
-      d_weight = at::zeros(weight.sizes(), weight.options().dtype(precise));
-      d_used = d_weight.narrow(0, 0, vocabulary);
-    }
-    const at::Tensor weight_t = used.t();
-    for (std::int64_t begin = 0; begin < count; begin += chunk) {
-      const at::Tensor selected = rows.narrow(0, begin, std::min(chunk, count - begin));
-      const at::Tensor x = hidden.index_select(0, selected);
-      const at::Tensor target = labels.index_select(0, selected).unsqueeze(1);
-      at::Tensor logits = at::mm(x, weight_t).to(precise);
-      const at::Tensor log_normalizer = logits.logsumexp(1, /*keepdim=*/true);
-      loss.add_((log_normalizer - logits.gather(1, target)).sum());
-      if (!hidden_gradient && !weight_gradient) continue;
-      logits.sub_(log_normalizer).exp_();
-      logits.scatter_add_(1, target, at::full({}, -1.0, logits.options()).expand_as(target));
-      const at::Tensor d_logits = logits.to(hidden.scalar_type());
-      if (hidden_gradient) d_hidden.index_copy_(0, selected, at::mm(d_logits, used));
-      if (weight_gradient) {
-        if (hidden.scalar_type() == precise) {
-          d_used.addmm_(d_logits.t(), x);
-        } else {
-          d_used.add_(at::mm(d_logits.t(), x));
-        }
-      }
-    }
-    context->saved_data["weight"] = weight;
-    context->saved_data["d_hidden"] = d_hidden;
-    context->saved_data["d_weight"] = d_weight;
-    return loss;
+/// Losses [rows] and log-probabilities [rows] (not differentiable). Saves the logits and one number a row.
+struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
+                                                const at::Tensor& labels, const CrossEntropyOptions& options,
+                                                std::int64_t vocabulary) {
+    // The tensor itself is saved where it can be: a view would keep a second hold of its memory.
+    const at::Tensor contiguous = logits.contiguous();
+    const at::Tensor loss = at::empty({labels.numel()}, logits.options().dtype(accumulate_type(logits)));
+    RowOutputs out{loss, at::empty_like(loss), at::empty_like(loss)};
+    cross_entropy_forward(contiguous.view({-1, logits.size(-1)}), labels, options, vocabulary, out);
+    context->save_for_backward({contiguous, labels, out.log_normalizer});
+    context->saved_data["vocabulary"] = vocabulary;
+    context->saved_data["options"] = c10::IValue::make_capsule(c10::make_intrusive<OptionsHolder>(options));
+    context->mark_non_differentiable({out.log_probability});
+    return {out.loss, out.log_probability};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    TORCH_CHECK(context->saved_data.count("weight") == 1,
-                "ilme::ops::linear_cross_entropy: its backward runs once; its gradients are freed after that");
-    at::Tensor d_hidden = context->saved_data["d_hidden"].toTensor();
-    at::Tensor d_weight = context->saved_data["d_weight"].toTensor();
-    const at::Tensor weight = context->saved_data["weight"].toTensor();
-    context->saved_data.clear();
-    // The trainer differentiates the sum itself: nothing to scale then.
-    if (!gradients[0].is_cpu() || gradients[0].item<double>() != 1.0) {
-      if (d_hidden.defined()) d_hidden.mul_(gradients[0]);
-      if (d_weight.defined()) d_weight.mul_(gradients[0]);
-    }
-    if (d_weight.defined()) {
-      if (GradientReceiver* receiver = gradient_receiver(weight)) {
-        receiver->take(std::move(d_weight));
-        d_weight = at::Tensor();
-      } else {
-        d_weight = d_weight.to(weight.scalar_type());
-      }
-    }
-    return {d_hidden, d_weight, {}, {}, {}, {}, {}, {}};
+    const auto saved = context->get_saved_variables();
+    const auto holder = c10::static_intrusive_pointer_cast<OptionsHolder>(context->saved_data["options"].toCapsule());
+    // Two holds of the tensor are ours (the saved one and this one), and one of its memory is the tensor's.
+    const bool ours = saved[0].use_count() <= 2 && saved[0].storage().use_count() == 1 &&
+                      !torch::autograd::get_current_graph_task_keep_graph();
+    const at::Tensor logits = saved[0].detach();
+    const at::Tensor gradient = ours ? logits : at::empty_like(logits);
+    cross_entropy_backward(logits.view({-1, logits.size(-1)}), saved[1], saved[2], gradients[0].contiguous(),
+                           holder->options, context->saved_data["vocabulary"].toInt(),
+                           gradient.view({-1, logits.size(-1)}));
+    return {gradient, {}, {}, {}};
   }
 };
 
 }  // namespace detail
 
-/// Sum over the rows of hidden [..., hidden_size] whose label (int64, the same leading shape) is not kIgnoreIndex of
-/// -log softmax(hidden @ weight^T)[label], weight [vocabulary, hidden_size] of the same dtype. Never holds more logits
-/// than options.chunk_bytes; ignored rows are left out before the matrix product. No counted row: sum 0, gradients 0,
-/// tokens 0. A weight that has a
-/// gradient receiver gets its gradient there in float32. Throws c10::IndexError for a label outside the vocabulary,
-/// c10::ValueError for shapes that do not fit.
-inline LossSum linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                    const LinearCrossEntropyOptions& options = {}) {
-  const std::int64_t vocabulary = detail::check_head(hidden, weight, labels, options.vocabulary_size);
+/// The twin of cross_entropy below: ATen operations in float32 (float64 for float64).
+inline LossSum cross_entropy_reference(const at::Tensor& logits, const at::Tensor& labels,
+                                       const CrossEntropyOptions& options = {}) {
+  detail::check_logits(logits, labels);
+  const std::int64_t vocabulary = detail::check_options(options, logits.size(-1), "ilme::ops::cross_entropy");
   const at::Tensor targets = labels.flatten();
-  const at::Tensor rows = detail::counted_rows(targets, vocabulary);
-  const bool recording = c10::GradMode::is_enabled();
-  const at::Tensor sum = detail::LinearCrossEntropyFunction::apply(
-      hidden.flatten(0, -2), weight, targets, rows, vocabulary, recording && hidden.requires_grad(),
-      recording && weight.requires_grad(), options.chunk_bytes);
-  return {sum, rows.numel()};
+  const at::Tensor rows = detail::counted_rows(targets, vocabulary, options.ignore_index, "ilme::ops::cross_entropy");
+  at::Tensor used = logits.flatten(0, -2).narrow(1, 0, vocabulary).to(detail::accumulate_type(logits));
+  if (options.soft_cap > 0) used = (used / options.soft_cap).tanh() * options.soft_cap;
+  LossSum result{
+      at::cross_entropy_loss(used, targets, {}, at::Reduction::Sum, options.ignore_index, options.label_smoothing),
+      rows.numel()};
+  if (options.z_loss != 0) {
+    result.sum = result.sum + options.z_loss * used.index_select(0, rows).logsumexp(1).square().sum();
+  }
+  if (options.token_log_probabilities) {
+    result.token_log_probabilities =
+        at::cross_entropy_loss(used.detach(), targets, {}, at::Reduction::None, options.ignore_index).neg();
+  }
+  return result;
+}
+
+/// Sum over the rows of logits [..., columns] of the loss that the options describe for their label (int64 [...]), in
+/// one pass over the logits and one for the gradient by ilme::kernels where the target is linked and has a kernel for
+/// their device and dtype (CPU: float32, bf16, fp16); composed of ATen operations otherwise. First derivatives only.
+///
+/// The backward writes the gradient over the logits when nothing else holds their memory by then and the graph is not
+/// retained: pass them as a temporary (`cross_entropy(head(hidden), labels)`), and a second matrix of that size is
+/// never made. A variable of the caller that still holds the logits, or a view of them, keeps them as they are.
+///
+/// No counted row: sum 0, gradient 0, tokens 0. Throws c10::IndexError for a label outside the vocabulary,
+/// c10::ValueError for shapes that do not fit and options out of range.
+inline LossSum cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
+                             const CrossEntropyOptions& options = {}) {
+  detail::check_logits(logits, labels);
+  const std::int64_t vocabulary = detail::check_options(options, logits.size(-1), "ilme::ops::cross_entropy");
+  const at::Tensor targets = labels.flatten().contiguous();
+  const std::int64_t tokens =
+      detail::counted_rows(targets, vocabulary, options.ignore_index, "ilme::ops::cross_entropy").numel();
+  const auto outputs = detail::CrossEntropyFunction::apply(logits, targets, options, vocabulary);
+  return {outputs[0].sum(), tokens, options.token_log_probabilities ? outputs[1] : at::Tensor()};
 }
 
 }  // namespace ilme::ops
