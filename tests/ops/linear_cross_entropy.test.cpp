@@ -105,6 +105,23 @@ TEST_CASE("linear_cross_entropy equals its twin in fp64, fp32, bf16 and fp16, wi
   CHECK(relative_error(got.d_weight, expected.d_weight) <= tolerance);
 }
 
+TEST_CASE("linear_cross_entropy equals its twin with chunks large enough for blocked products") {
+  const auto [dtype, tolerance] = GENERATE(std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 1e-2});
+  const bool gaps = GENERATE(true, false);
+  const at::Tensor hidden = random({301, 40}).to(dtype).to(at::kDouble),
+                   weight = random({173, 40}, at::kDouble, 2).mul_(0.3).to(dtype).to(at::kDouble);
+  const at::Tensor labels = gaps ? labels_with_gaps(301, 170) : at::arange(301, at::kLong) * 5 % 170;
+  const CrossEntropyOptions options{.chunk_bytes = 160 * 170 * static_cast<std::int64_t>(at::elementSize(dtype)),
+                                    .vocabulary_size = 170};
+  const auto fused = [&](auto& x, auto& w, auto& y) { return linear_cross_entropy(x, w, y, options); };
+  const auto plain = [&](auto& x, auto& w, auto& y) { return linear_cross_entropy_reference(x, w, y, options); };
+  const Result expected = run(plain, hidden, weight, labels, at::kDouble),
+               got = run(fused, hidden, weight, labels, dtype);
+  CHECK(got.sum == Catch::Approx(expected.sum).epsilon(tolerance));
+  CHECK(relative_error(got.d_hidden, expected.d_hidden) <= tolerance);
+  CHECK(relative_error(got.d_weight, expected.d_weight) <= tolerance);
+}
+
 TEST_CASE("linear_cross_entropy agrees with finite differences") {
   const at::Tensor hidden = random({5, 4}), weight = random({6, 4}, at::kDouble, 2);
   const at::Tensor labels = labels_with_gaps(5, 6);

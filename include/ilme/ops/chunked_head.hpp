@@ -9,7 +9,7 @@
 
 #include <ilme/ops/cross_entropy_rows.hpp>
 #include <ilme/ops/gradient_receiver.hpp>
-#include <ilme/ops/weight_gradient.hpp>
+#include <ilme/ops/matrix_product.hpp>
 
 namespace ilme::ops::detail {
 
@@ -60,6 +60,15 @@ inline std::int64_t chunk_rows(std::int64_t counted, std::int64_t logit_bytes_pe
   return std::min(largest, ((counted + chunks - 1) / chunks + 15) / 16 * 16);
 }
 
+/// c = a @ b in c's memory.
+inline void product_into(at::Tensor c, const at::Tensor& a, const at::Tensor& b) {
+  if (has_product_kernel(a, b)) {
+    product_kernel(c, a, b, /*add=*/false);
+  } else {
+    at::mm_out(c, a, b);
+  }
+}
+
 /// Where the gradients of a head are summed; undefined ones are not wanted.
 struct HeadGradients {
   at::Tensor hidden;          // of hidden's shape and dtype
@@ -83,10 +92,9 @@ struct HeadGradients {
     const at::Tensor used = head.weight.narrow(0, 0, head.vocabulary);
     const std::int64_t count = x.size(0);
     if (hidden.defined() && head.counted() == hidden.size(0)) {
-      at::Tensor part = hidden.narrow(0, begin, count);
-      at::mm_out(part, d_logits, used);
+      product_into(hidden.narrow(0, begin, count), d_logits, used);
     } else if (hidden.defined()) {
-      hidden.index_copy_(0, head.rows.narrow(0, begin, count), at::mm(d_logits, used));
+      hidden.index_copy_(0, head.rows.narrow(0, begin, count), product(d_logits, used));
     }
     if (weight.defined()) {
       at::Tensor sum = weight.narrow(0, 0, head.vocabulary);
@@ -115,8 +123,8 @@ void for_each_chunk(const Head& head, std::int64_t chunk_bytes, HeadGradients& g
   for (std::int64_t begin = 0; begin < counted; begin += size) {
     const std::int64_t count = std::min(size, counted - begin);
     const at::Tensor x = head.select(head.hidden, begin, count);
-    at::Tensor logits = buffer.narrow(0, 0, count);
-    at::mm_out(logits, x, weight_t);
+    const at::Tensor logits = buffer.narrow(0, 0, count);
+    product_into(logits, x, weight_t);
     step(logits, begin);
     gradients.add(head, logits, x, begin);
   }

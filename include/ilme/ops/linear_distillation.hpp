@@ -115,8 +115,8 @@ struct LinearDistillationFunction : torch::autograd::Function<LinearDistillation
     for_each_chunk(head, options.logits.chunk_bytes / 2, gradients, [&](const at::Tensor& logits, std::int64_t begin) {
       const std::int64_t count = logits.size(0);
       if (!teacher_logits.defined()) teacher_logits = at::empty(logits.sizes(), teacher.weight.options());
-      at::Tensor of_teacher = teacher_logits.narrow(0, 0, count);
-      at::mm_out(of_teacher, head.select(teacher.hidden, begin, count), teacher_weight);
+      const at::Tensor of_teacher = teacher_logits.narrow(0, 0, count);
+      product_into(of_teacher, head.select(teacher.hidden, begin, count), teacher_weight);
       distillation_rows(logits, of_teacher.to(logits.scalar_type()), head.select(head.labels, begin, count), options,
                         cross_entropy.narrow(0, begin, count), divergence.narrow(0, begin, count),
                         hidden_gradient || weight_gradient ? logits : at::Tensor());
