@@ -1,10 +1,14 @@
 /// The two weight-holding leaves of a model: a linear map and a token embedding.
 #pragma once
 
+#include <optional>
+#include <type_traits>
+
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
 #include <ilme/ops/linear.hpp>
+#include <ilme/ops/policy.hpp>
 
 namespace ilme::nn {
 
@@ -22,6 +26,20 @@ class Linear : public torch::nn::Module {
   at::Tensor weight;
   at::Tensor bias;  ///< undefined without one
 };
+
+/// The same by ATen's plain operation: the twin.
+class PlainLinear : public Linear {
+ public:
+  using Linear::Linear;
+
+  at::Tensor forward(const at::Tensor& x) {
+    return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+  }
+};
+
+/// The linear map that a model with a policy has unless it is given another.
+template <class Ops>
+using LinearOf = std::conditional_t<std::is_same_v<Ops, ops::Reference>, PlainLinear, Linear>;
 
 /// Rows of weight [vocab_size, hidden_size] for ids int64 of any shape: [..., hidden_size].
 class Embedding : public torch::nn::Module {

@@ -24,10 +24,10 @@
 namespace ilme::nn {
 
 /// A decoder of Llama's architecture (Touvron et al. 2023; Llama 3: Grattafiori et al. 2024). Parameter names are those
-/// of Hugging Face's LlamaForCausalLM; with tied embeddings there is no lm_head parameter. `LinearType` is Linear, or
-/// lora::Lora<Linear> for a model that can carry adapters. Any dtype that ATen multiplies; parameters are uninitialised
-/// until `initialize` or hf::load_parameters.
-template <ops::ModelOperations Ops, class LinearType = Linear>
+/// of Hugging Face's LlamaForCausalLM; with tied embeddings there is no lm_head parameter. `LinearType` is Linear
+/// (PlainLinear with ops::Reference), or lora::Lora<Linear> for a model that can carry adapters. Any dtype that ATen
+/// multiplies; parameters are uninitialised until `initialize` or hf::load_parameters.
+template <ops::ModelOperations Ops, class LinearType = LinearOf<Ops>>
 class Llama : public torch::nn::Module {
  public:
   explicit Llama(const LlamaConfig& config, const at::TensorOptions& options = at::kFloat)
