@@ -7,6 +7,7 @@
 
 #include "support/gradients.hpp"
 
+#include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/loss/preference.hpp>
 
 using namespace ilme::loss;
@@ -115,6 +116,11 @@ TEST_CASE("fused preference losses equal their twins over full logits") {
   CHECK(relative_error(sum, expected) <= tolerance);
   CHECK(relative_error(dx, expected_dx) <= tolerance);
   CHECK(relative_error(dw, expected_dw) <= tolerance);
+}
+
+TEST_CASE("losses without a reference model fit where a trainer takes a loss") {
+  static_assert(LossModule<Orpo> && LossModule<SimPo>);
+  static_assert(!LossModule<Dpo> && !LossModule<Kto>);
 }
 
 TEST_CASE("preference modules take hidden states, and refuse shapes that do not fit") {

@@ -5,6 +5,7 @@
 #include "support/gradients.hpp"
 
 #include <ilme/ops/token_losses.hpp>
+#include <ilme/optim/gradient_sink.hpp>
 
 using ilme::ops::token_log_probabilities;
 using ilme::ops::token_log_probabilities_reference;
@@ -55,4 +56,20 @@ TEST_CASE("token_log_probabilities takes no counted label, a frozen head and fro
   token_log_probabilities(x, w, some).sum().backward();
   CHECK(at::equal(only_x.grad(), x.grad()));
   CHECK(at::equal(only_w.grad(), w.grad()));
+}
+
+TEST_CASE("token_log_probabilities adds the head's gradient where its receiver keeps the sum") {
+  const at::Tensor hidden = random({5, 4}, at::kBFloat16), labels = at::tensor({1, -100, 4, 0, 2}, at::kLong);
+  const at::Tensor plain = leaf(random({7, 4}, at::kDouble, 2), at::kBFloat16), w = plain.detach().clone();
+  w.set_requires_grad(true);
+  const ilme::ops::CrossEntropyOptions options{.chunk_bytes = 1, .vocabulary_size = 5};
+  token_log_probabilities(hidden, plain, labels, options).sum().backward();
+  ilme::optim::GradientSink sink({w});
+  for (const double times : {1.0, 2.0}) {
+    token_log_probabilities(hidden, w, labels, options).sum().backward();
+    CHECK(sink.gradients()[0].scalar_type() == at::kFloat);
+    CHECK(relative_error(sink.gradients()[0], plain.grad() * times) <= 1e-2);
+    CHECK(sink.gradients()[0].narrow(0, 5, 2).eq(0).all().item<bool>());
+  }
+  CHECK_FALSE(w.grad().defined());
 }
