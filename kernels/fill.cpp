@@ -6,9 +6,12 @@
 #include "cpu/cached_attention.hpp"
 #include "cpu/cross_entropy.hpp"
 #include "cpu/distillation.hpp"
+#include "cpu/embedding.hpp"
 #include "cpu/linear.hpp"
 #include "cpu/product.hpp"
 #include "cpu/rms_norm.hpp"
+#include "cpu/rope.hpp"
+#include "cpu/swiglu.hpp"
 #if ILME_KERNELS_CUDA
 #include "cuda/rms_norm.hpp"
 #endif
@@ -18,6 +21,10 @@ extern "C" void ilme_kernels_fill(ilme::kernels::Table* table) {
   table->cpu = {.rms_norm_forward = cpu::rms_norm_forward,
                 .rms_norm_backward = cpu::rms_norm_backward,
                 .rms_norm_backward_workspace = cpu::rms_norm_backward_workspace,
+                .swiglu_forward = cpu::swiglu_forward,
+                .swiglu_backward = cpu::swiglu_backward,
+                .rope = cpu::rope,
+                .embedding_backward = cpu::embedding_backward,
                 .linear_forward = cpu::linear_forward,
                 .has_matrix_product = cpu::has_matrix_product,
                 .matrix_product = cpu::matrix_product,

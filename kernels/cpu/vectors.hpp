@@ -1,9 +1,13 @@
 /// Vectors of 16 floats for the sources that are compiled once for every instruction set. The compiler makes them one
-/// register with AVX-512, two with AVX2, four with SSE2 or NEON. Everything is in an unnamed namespace: with external
-/// linkage the linker could take a function from the AVX-512 object for the whole program.
+/// register with AVX-512, two with AVX2, four with SSE2 or NEON. GCC does so well for arithmetic, but takes comparisons
+/// and conversions of vectors wider than a register apart into single elements; those are written out here. Everything
+/// is in an unnamed namespace: with external linkage the linker could take a function from the AVX-512 object for the
+/// whole program.
 #pragma once
 
 #include <cstdint>
+
+#include <ilme/kernels/abi.hpp>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -20,6 +24,7 @@ namespace {
 constexpr std::int64_t kLanes = 16;
 typedef float Floats __attribute__((vector_size(64)));
 typedef std::uint32_t Words __attribute__((vector_size(64)));
+typedef std::int32_t Integers __attribute__((vector_size(64)));
 typedef std::uint16_t Shorts __attribute__((vector_size(32)));
 
 struct BFloat16 {
@@ -31,22 +36,60 @@ typedef _Float16 Half;
 typedef __fp16 Half;
 #endif
 
+/// call(T{}) with the element type T that `dtype` names.
+template <class Call>
+inline void with_element(DType dtype, Call call) {
+  switch (dtype) {
+    case DType::float32:
+      return call(float{});
+    case DType::bfloat16:
+      return call(BFloat16{});
+    case DType::float16:
+      return call(Half{});
+  }
+}
+
+/// `yes` where a lane of `a` is below that of `b`, else `no`; a and b below 2^31.
+inline Words where_below(Words a, Words b, Words yes, Words no) {
+#if defined(__AVX512F__)
+  return a < b ? yes : no;
+#else
+  const Words below = reinterpret_cast<Words>(reinterpret_cast<Integers>(a - b) >> 31);
+  return (yes & below) | (no & ~below);
+#endif
+}
+
 inline Floats widen(const float* from) {
   Floats value;
   __builtin_memcpy(&value, from, sizeof value);
   return value;
 }
 inline Floats widen(const BFloat16* from) {
+  Words words;
+#if defined(__AVX512F__)
+  words = reinterpret_cast<Words>(
+      _mm512_maskz_cvtepu16_epi32(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+#elif defined(__AVX2__)
+  const __m128i* const parts = reinterpret_cast<const __m128i*>(from);
+  const __m256i wide[] = {_mm256_cvtepu16_epi32(_mm_loadu_si128(parts)),
+                          _mm256_cvtepu16_epi32(_mm_loadu_si128(parts + 1))};
+  __builtin_memcpy(&words, wide, sizeof words);
+#else
   Shorts bits;
   __builtin_memcpy(&bits, from, sizeof bits);
-  return reinterpret_cast<Floats>(__builtin_convertvector(bits, Words) << 16);
+  words = __builtin_convertvector(bits, Words);
+#endif
+  return reinterpret_cast<Floats>(words << 16);
 }
 inline Floats widen(const Half* from) {
   Floats value;
 #if defined(__AVX512F__)
-  Shorts bits;
-  __builtin_memcpy(&bits, from, sizeof bits);
-  value = reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(0xFFFF, reinterpret_cast<__m256i>(bits)));
+  value = reinterpret_cast<Floats>(
+      _mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+#elif defined(__F16C__)
+  const __m128i* const parts = reinterpret_cast<const __m128i*>(from);
+  const __m256 wide[] = {_mm256_cvtph_ps(_mm_loadu_si128(parts)), _mm256_cvtph_ps(_mm_loadu_si128(parts + 1))};
+  __builtin_memcpy(&value, wide, sizeof value);
 #else
   for (std::int64_t lane = 0; lane < kLanes; ++lane) value[lane] = static_cast<float>(from[lane]);
 #endif
@@ -58,11 +101,33 @@ inline void narrow(Floats value, BFloat16* to) {  // to nearest, ties to even
   const Words word = reinterpret_cast<Words>(value);
   const Words rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16;
   const Words quiet = (word >> 16) | 0x40;  // rounding could carry a NaN to infinity
-  const Shorts bits = __builtin_convertvector((word & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded, Shorts);
-  __builtin_memcpy(to, &bits, sizeof bits);
+  const Words bits = where_below(Words{} + 0x7F800000, word & 0x7FFFFFFF, quiet, rounded);
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_maskz_cvtepi32_epi16(0xFFFF, reinterpret_cast<__m512i>(bits)));
+#elif defined(__AVX2__)
+  __m256i parts[2];
+  __builtin_memcpy(parts, &bits, sizeof bits);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm256_permute4x64_epi64(_mm256_packus_epi32(parts[0], parts[1]), 0xD8));
+#else
+  const Shorts shorts = __builtin_convertvector(bits, Shorts);
+  __builtin_memcpy(to, &shorts, sizeof shorts);
+#endif
 }
 inline void narrow(Floats value, Half* to) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm512_maskz_cvtps_ph(0xFFFF, reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  __m256 parts[2];
+  __builtin_memcpy(parts, &value, sizeof value);
+  for (int i = 0; i < 2; ++i) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to) + i, _mm256_cvtps_ph(parts[i], _MM_FROUND_TO_NEAREST_INT));
+  }
+#else
   for (std::int64_t lane = 0; lane < kLanes; ++lane) to[lane] = static_cast<Half>(value[lane]);
+#endif
 }
 
 template <class T>
@@ -140,8 +205,19 @@ inline Floats exp_of_negative(Floats x) {
   series = series * r + 1.0f;
   series = series * r + 1.0f;
   const Words power = (reinterpret_cast<Words>(shifted) + 127) << 23;  // the shifted number's own bits fall off
-  const Floats value = series * reinterpret_cast<Floats>(power);
-  return x < -87.0f ? Floats{} : value;
+  const Words value = reinterpret_cast<Words>(series * reinterpret_cast<Floats>(power));
+  const Words size = reinterpret_cast<Words>(x) & 0x7FFFFFFF, limit = reinterpret_cast<Words>(Floats{} + 87.0f);
+  const Words small = where_below(Words{} + 0x7F800000, size, value, Words{});  // NaN stays
+  return reinterpret_cast<Floats>(where_below(limit, size, small, value));
+}
+
+/// 1 / (1 + exp(-x)).
+inline Floats sigmoid(Floats x) {
+  const Words bits = reinterpret_cast<Words>(x), sign = bits >> 31;
+  const Floats power = exp_of_negative(reinterpret_cast<Floats>(bits | 0x80000000));
+  const Words one = reinterpret_cast<Words>(Floats{} + 1.0f);
+  const Words numerator = where_below(sign, Words{} + 1, one, reinterpret_cast<Words>(power));
+  return reinterpret_cast<Floats>(numerator) / (1.0f + power);
 }
 
 /// Replaces scores, whole vectors of them, by exp(score - largest), where `largest` becomes the largest of them;

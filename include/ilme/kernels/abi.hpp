@@ -12,7 +12,8 @@ namespace ilme::kernels {
 enum class DType : std::int32_t { float32, bfloat16, float16 };
 
 /// y = weight * round(x * inv_rms), inv_rms = 1 / sqrt(mean(x^2) + eps) for every row (Zhang & Sennrich 2019). Tensors
-/// are contiguous; `round` is to the element type, as Transformers' LlamaRMSNorm does.
+/// are contiguous; `round` is to the element type, as Transformers' LlamaRMSNorm does. With a branch, x is replaced by
+/// sum = round(x + branch).
 struct RmsNormForward {
   const void* x;       // [rows, size]
   const void* weight;  // [size]
@@ -21,11 +22,14 @@ struct RmsNormForward {
   std::int64_t rows, size;
   float eps;
   DType dtype;
-  CUstream_st* stream;  // CUDA only; null is the default stream
+  CUstream_st* stream;           // CUDA only; null is the default stream
+  const void* branch = nullptr;  // [rows, size], or null
+  void* sum = nullptr;           // [rows, size], written where there is a branch; may be x or branch
 };
 
 /// dx = inv_rms * (g - x_hat * mean(g * x_hat)) with g = dy * weight and x_hat = x * inv_rms; dweight += sum over the
-/// rows of dy * x_hat. The order of every sum depends on the sizes alone: two runs give the same bits.
+/// rows of dy * x_hat. The order of every sum depends on the sizes alone: two runs give the same bits. x is what was
+/// normalised: with a branch, the sum.
 struct RmsNormBackward {
   const void* dy;        // [rows, size]
   const void* x;         // [rows, size]
@@ -36,6 +40,49 @@ struct RmsNormBackward {
   float* workspace;      // as many floats as rms_norm_backward_workspace says, on the same device
   std::int64_t rows, size;
   DType dtype;
+  CUstream_st* stream;
+  const void* dsum = nullptr;  // [rows, size], added to dx before it is rounded; or null; may be dx
+};
+
+/// out = silu(gate) * up with silu(x) = x / (1 + e^-x) (Shazeer 2020, "GLU variants improve Transformer"), element by
+/// element; float32 inside, rounded once.
+struct SwigluForward {
+  const void *gate, *up;  // [size]
+  void* out;              // [size]
+  std::int64_t size;
+  DType dtype;
+  CUstream_st* stream;
+};
+
+/// With s = 1 / (1 + e^-gate): dgate = dout * up * s * (1 + gate * (1 - s)), dup = dout * gate * s.
+struct SwigluBackward {
+  const void *dout, *gate, *up;  // [size]
+  void *dgate, *dup;             // [size]; one of them may be dout
+  std::int64_t size;
+  DType dtype;
+  CUstream_st* stream;
+};
+
+/// Rotary position embedding (Su et al. 2021, "RoFormer") of queries and keys in the half-split layout: elements i and
+/// i + head_dim / 2 of a head, (a, b), become (a cos - b sin, b cos + a sin) with the token's cosine and sine i;
+/// float32 inside, rounded once.
+struct Rope {
+  const void *q, *k;       // [tokens, heads, head_dim], [tokens, kv_heads, head_dim]
+  void *q_out, *k_out;     // as q and k, and may be they
+  const float *cos, *sin;  // [tokens, head_dim], of which the first half is read
+  std::int64_t tokens, heads, kv_heads, head_dim;
+  bool backward;  // rotate by the opposite angle: q, k are the gradients of rotated ones
+  DType dtype;
+  CUstream_st* stream;
+};
+
+/// sum[ids[i]] += gradient[i] for i in ascending order, in float32: repeated ids give the same bits on every machine.
+struct EmbeddingBackward {
+  const void* gradient;     // [tokens, size]
+  const std::int64_t* ids;  // [tokens], rows of the sum
+  float* sum;               // [vocabulary, size]
+  std::int64_t tokens, size;
+  DType dtype;  // of the gradient
   CUstream_st* stream;
 };
 
@@ -180,6 +227,10 @@ struct DeviceTable {
   const char* (*rms_norm_backward)(const RmsNormBackward&) = nullptr;
   /// Number of floats that the backward needs as workspace.
   std::int64_t (*rms_norm_backward_workspace)(std::int64_t rows, std::int64_t size) = nullptr;
+  const char* (*swiglu_forward)(const SwigluForward&) = nullptr;
+  const char* (*swiglu_backward)(const SwigluBackward&) = nullptr;
+  const char* (*rope)(const Rope&) = nullptr;
+  const char* (*embedding_backward)(const EmbeddingBackward&) = nullptr;
   const char* (*linear_forward)(const LinearForward&) = nullptr;
   /// Whether this processor has the product for operands of a type.
   bool (*has_matrix_product)(DType) = nullptr;
