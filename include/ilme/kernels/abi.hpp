@@ -35,13 +35,13 @@ struct RmsNormBackward {
   const void* x;         // [rows, size]
   const void* weight;    // [size]
   const float* inv_rms;  // [rows]
-  void* dx;              // [rows, size]
+  void* dx;              // [rows, size]; may be dy or dsum
   float* dweight;        // [size], added to; null when not wanted
   float* workspace;      // as many floats as rms_norm_backward_workspace says, on the same device
   std::int64_t rows, size;
   DType dtype;
   CUstream_st* stream;
-  const void* dsum = nullptr;  // [rows, size], added to dx before it is rounded; or null; may be dx
+  const void* dsum = nullptr;  // [rows, size], added to dx before it is rounded; or null
 };
 
 /// out = silu(gate) * up with silu(x) = x / (1 + e^-x) (Shazeer 2020, "GLU variants improve Transformer"), element by

@@ -1,10 +1,12 @@
-/// The parts of a Llama block: RMSNorm, grouped-query attention, SwiGLU feed-forward.
+/// The parts of a Llama model: token embedding, RMSNorm, grouped-query attention, SwiGLU feed-forward, and the block of
+/// them.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -17,6 +19,18 @@
 
 namespace ilme::nn {
 
+/// Rows of weight [vocab_size, hidden_size] for ids int64 of any shape: [..., hidden_size].
+template <ops::ModelOperations Ops>
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(std::int64_t vocab_size, std::int64_t hidden_size, const at::TensorOptions& options)
+      : weight(register_parameter("weight", at::empty({vocab_size, hidden_size}, options))) {}
+
+  at::Tensor forward(const at::Tensor& ids) { return Ops::embedding(weight, ids); }
+
+  at::Tensor weight;
+};
+
 /// Root-mean-square normalisation with a learned scale (Zhang & Sennrich 2019).
 template <ops::ModelOperations Ops>
 class RmsNorm : public torch::nn::Module {
@@ -25,6 +39,11 @@ class RmsNorm : public torch::nn::Module {
       : weight(register_parameter("weight", at::empty({size}, options))), eps_(eps) {}
 
   at::Tensor forward(const at::Tensor& x) { return Ops::rms_norm(x, weight, eps_); }
+
+  /// {x + branch, the norm of that}.
+  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& branch) {
+    return Ops::add_rms_norm(x, branch, weight, eps_);
+  }
 
   at::Tensor weight;
 
@@ -60,10 +79,9 @@ class Attention : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x, const AttentionContext& context) {
     const std::int64_t batch = x.size(0), sequence = x.size(1);
-    const at::Tensor q =
-        Ops::rope(q_proj->forward(x).view({batch, sequence, heads_, head_dim_}), context.cos, context.sin);
-    const at::Tensor k =
-        Ops::rope(k_proj->forward(x).view({batch, sequence, kv_heads_, head_dim_}), context.cos, context.sin);
+    const auto [queries, keys] = Ops::rope(q_proj->forward(x), k_proj->forward(x), context.cos, context.sin);
+    const at::Tensor q = queries.view({batch, sequence, heads_, head_dim_});
+    const at::Tensor k = keys.view({batch, sequence, kv_heads_, head_dim_});
     const at::Tensor v = v_proj->forward(x).view({batch, sequence, kv_heads_, head_dim_});
     const at::Tensor mixed = context.caches.empty() ? Ops::attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1),
                                                                      *context.sequence_offsets)
@@ -124,8 +142,9 @@ class Block : public torch::nn::Module {
                             std::make_shared<RmsNorm<Ops>>(config.hidden_size, config.rms_norm_eps, options))) {}
 
   at::Tensor forward(const at::Tensor& x, const AttentionContext& context) {
-    const at::Tensor attended = x + self_attn->forward(input_layernorm->forward(x), context);
-    return attended + mlp->forward(post_attention_layernorm->forward(attended));
+    const auto [attended, normed] =
+        post_attention_layernorm->forward(x, self_attn->forward(input_layernorm->forward(x), context));
+    return attended + mlp->forward(normed);
   }
 
   std::shared_ptr<Attention<Ops, LinearType>> self_attn;

@@ -1,4 +1,4 @@
-/// The two weight-holding leaves of a model: a linear map and a token embedding.
+/// The linear map that models are built of.
 #pragma once
 
 #include <optional>
@@ -40,16 +40,5 @@ class PlainLinear : public Linear {
 /// The linear map that a model with a policy has unless it is given another.
 template <class Ops>
 using LinearOf = std::conditional_t<std::is_same_v<Ops, ops::Reference>, PlainLinear, Linear>;
-
-/// Rows of weight [vocab_size, hidden_size] for ids int64 of any shape: [..., hidden_size].
-class Embedding : public torch::nn::Module {
- public:
-  Embedding(std::int64_t vocab_size, std::int64_t hidden_size, const at::TensorOptions& options)
-      : weight(register_parameter("weight", at::empty({vocab_size, hidden_size}, options))) {}
-
-  at::Tensor forward(const at::Tensor& ids) { return at::embedding(weight, ids); }
-
-  at::Tensor weight;
-};
 
 }  // namespace ilme::nn

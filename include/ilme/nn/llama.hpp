@@ -31,7 +31,7 @@ template <ops::ModelOperations Ops, class LinearType = LinearOf<Ops>>
 class Llama : public torch::nn::Module {
  public:
   explicit Llama(const LlamaConfig& config, const at::TensorOptions& options = at::kFloat)
-      : embed_tokens(std::make_shared<Embedding>(config.vocab_size, config.hidden_size, options)),
+      : embed_tokens(std::make_shared<Embedding<Ops>>(config.vocab_size, config.hidden_size, options)),
         norm(std::make_shared<RmsNorm<Ops>>(config.hidden_size, config.rms_norm_eps, options)),
         config_(config),
         rotary_(config) {
@@ -104,7 +104,7 @@ class Llama : public torch::nn::Module {
 
   const LlamaConfig& config() const noexcept { return config_; }
 
-  std::shared_ptr<Embedding> embed_tokens;
+  std::shared_ptr<Embedding<Ops>> embed_tokens;
   std::vector<std::shared_ptr<Block<Ops, LinearType>>> layers;
   std::shared_ptr<RmsNorm<Ops>> norm;
   std::shared_ptr<Linear> lm_head;  ///< null when tied
