@@ -1,12 +1,14 @@
-// RMSNorm, forward and backward: the kernel of ilme::kernels against the composed ATen operations.
+// RMSNorm, forward and backward: the kernel of ilme::kernels against the composed ATen operations. Bytes are those that
+// the kernel moves: two tensors forward, three more backward.
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 
 #include <ilme/ops/rms_norm.hpp>
 
+#include "row_shapes.hpp"
+
 namespace {
 
-/// Arguments: rows, size, dtype (0 float32, 1 bf16), whether the backward runs too.
 template <at::Tensor (*Norm)(const at::Tensor&, const at::Tensor&, double)>
 void rms_norm(benchmark::State& state) {
   const std::int64_t rows = state.range(0), size = state.range(1);
@@ -23,19 +25,12 @@ void rms_norm(benchmark::State& state) {
     }
     benchmark::DoNotOptimize(y.const_data_ptr());
   }
-  state.SetItemsProcessed(state.iterations() * rows * size);
+  ilme::bench::count_streams(state, backward ? 5 : 2, x.element_size());
 }
 
-void shapes(benchmark::internal::Benchmark* benchmark) {
-  benchmark->ArgNames({"rows", "size", "bf16", "backward"})->UseRealTime()->Unit(benchmark::kMicrosecond);
-  for (const int type : {0, 1}) {
-    for (const int backward : {0, 1}) benchmark->Args({1024, 2048, type, backward});
-  }
-}
-
-BENCHMARK(rms_norm<ilme::ops::rms_norm>)->Name("kernel")->Apply(shapes);
-BENCHMARK(rms_norm<ilme::ops::rms_norm_reference>)->Name("aten")->Apply(shapes);
+BENCHMARK(rms_norm<ilme::ops::rms_norm>)->Name("kernel")->Apply(ilme::bench::row_shapes);
+BENCHMARK(rms_norm<ilme::ops::rms_norm_reference>)->Name("aten")->Apply(ilme::bench::row_shapes);
 
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) { return ilme::bench::run(argc, argv); }

@@ -14,11 +14,7 @@
 namespace ilme::kernels::cpu {
 
 const AdamWRows& adamw_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kAdamWAvx512;
-  if (level() == Level::avx2) return kAdamWAvx2;
-#endif
-  return kAdamWBaseline;
+  return ILME_FASTEST_BODY(kAdamW);
 }
 
 const char* adamw_step(const AdamWStep& a) {

@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 struct AdamWRows {
@@ -12,10 +14,7 @@ struct AdamWRows {
   void (*step)(const AdamWStep&, const AdamWTensor&, std::int64_t begin, std::int64_t end);
 };
 
-extern const AdamWRows kAdamWBaseline;
-#if defined(__x86_64__)
-extern const AdamWRows kAdamWAvx2, kAdamWAvx512;
-#endif
+ILME_DECLARE_BODIES(AdamWRows, kAdamW);
 
 /// The fastest that this processor runs.
 const AdamWRows& adamw_rows();

@@ -54,11 +54,7 @@ std::int64_t longest(const PackedDocuments& a) {
 }  // namespace
 
 const AttentionRows& attention_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kAttentionAvx512;
-  if (level() == Level::avx2) return kAttentionAvx2;
-#endif
-  return kAttentionBaseline;
+  return ILME_FASTEST_BODY(kAttention);
 }
 
 const char* attention_forward(const AttentionForward& a) {

@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 /// One document's attention for one head of keys and values and all heads of queries that share it.
@@ -17,10 +19,7 @@ struct AttentionRows {
   std::int64_t (*workspace)(std::int64_t length, std::int64_t head_dim, bool backward);
 };
 
-extern const AttentionRows kAttentionBaseline;
-#if defined(__x86_64__)
-extern const AttentionRows kAttentionAvx2, kAttentionAvx512;
-#endif
+ILME_DECLARE_BODIES(AttentionRows, kAttention);
 
 /// The fastest that this processor runs.
 const AttentionRows& attention_rows();

@@ -13,11 +13,7 @@
 namespace ilme::kernels::cpu {
 
 const CachedAttentionRows& cached_attention_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kCachedAttentionAvx512;
-  if (level() == Level::avx2) return kCachedAttentionAvx2;
-#endif
-  return kCachedAttentionBaseline;
+  return ILME_FASTEST_BODY(kCachedAttention);
 }
 
 const char* cached_attention_forward(const CachedAttentionForward& a) {

@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 /// Floats of scratch that an item of CachedAttentionRows needs over `tokens` tokens, the new one among them.
@@ -17,10 +19,7 @@ struct CachedAttentionRows {
   void (*attend)(const CachedAttentionForward&, std::int64_t item, float* scratch);
 };
 
-extern const CachedAttentionRows kCachedAttentionBaseline;
-#if defined(__x86_64__)
-extern const CachedAttentionRows kCachedAttentionAvx2, kCachedAttentionAvx512;
-#endif
+ILME_DECLARE_BODIES(CachedAttentionRows, kCachedAttention);
 
 /// The fastest that this processor runs.
 const CachedAttentionRows& cached_attention_rows();

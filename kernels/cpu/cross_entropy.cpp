@@ -21,11 +21,7 @@ std::int64_t grain(const CrossEntropy& a) {
 }  // namespace
 
 const CrossEntropyRows& cross_entropy_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kCrossEntropyAvx512;
-  if (level() == Level::avx2) return kCrossEntropyAvx2;
-#endif
-  return kCrossEntropyBaseline;
+  return ILME_FASTEST_BODY(kCrossEntropy);
 }
 
 const char* cross_entropy_forward(const CrossEntropy& a) {

@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 struct CrossEntropyRows {
@@ -14,10 +16,7 @@ struct CrossEntropyRows {
   void (*backward)(const CrossEntropy&, std::int64_t begin, std::int64_t end);
 };
 
-extern const CrossEntropyRows kCrossEntropyBaseline;
-#if defined(__x86_64__)
-extern const CrossEntropyRows kCrossEntropyAvx2, kCrossEntropyAvx512;
-#endif
+ILME_DECLARE_BODIES(CrossEntropyRows, kCrossEntropy);
 
 /// The fastest that this processor runs.
 const CrossEntropyRows& cross_entropy_rows();

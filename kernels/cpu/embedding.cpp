@@ -13,11 +13,7 @@
 namespace ilme::kernels::cpu {
 
 const EmbeddingRows& embedding_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kEmbeddingAvx512;
-  if (level() == Level::avx2) return kEmbeddingAvx2;
-#endif
-  return kEmbeddingBaseline;
+  return ILME_FASTEST_BODY(kEmbedding);
 }
 
 const char* embedding_backward(const EmbeddingBackward& a) {

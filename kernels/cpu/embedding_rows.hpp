@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 struct EmbeddingRows {
@@ -12,10 +14,7 @@ struct EmbeddingRows {
   void (*add)(const EmbeddingBackward&, std::int64_t begin, std::int64_t end);
 };
 
-extern const EmbeddingRows kEmbeddingBaseline;
-#if defined(__x86_64__)
-extern const EmbeddingRows kEmbeddingAvx2, kEmbeddingAvx512;
-#endif
+ILME_DECLARE_BODIES(EmbeddingRows, kEmbedding);
 
 /// The fastest that this processor runs.
 const EmbeddingRows& embedding_rows();

@@ -13,12 +13,7 @@
 namespace ilme::kernels::cpu {
 
 const LinearRows& linear_rows() {
-#if defined(__x86_64__)
-  if (level() == Level::avx512_bf16) return kLinearAvx512Bf16;
-  if (level() == Level::avx512) return kLinearAvx512;
-  if (level() == Level::avx2) return kLinearAvx2;
-#endif
-  return kLinearBaseline;
+  return ILME_FASTEST_BODY(kLinear);
 }
 
 const char* linear_forward(const LinearForward& a) {

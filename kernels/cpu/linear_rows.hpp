@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 inline constexpr std::int64_t kLinearChunk = 32;  // a row of x is packed in whole chunks of so many elements
@@ -17,10 +19,7 @@ struct LinearRows {
   void (*columns)(const LinearForward&, const void* packed, std::int64_t begin, std::int64_t end);
 };
 
-extern const LinearRows kLinearBaseline;
-#if defined(__x86_64__)
-extern const LinearRows kLinearAvx2, kLinearAvx512, kLinearAvx512Bf16;
-#endif
+ILME_DECLARE_BODIES(LinearRows, kLinear);
 
 /// The fastest that this processor runs.
 const LinearRows& linear_rows();

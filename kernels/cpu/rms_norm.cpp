@@ -24,11 +24,7 @@ std::int64_t part_count(std::int64_t rows) { return std::clamp<std::int64_t>(row
 }  // namespace
 
 const RmsNormRows& rms_norm_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kRmsNormAvx512;
-  if (level() == Level::avx2) return kRmsNormAvx2;
-#endif
-  return kRmsNormBaseline;
+  return ILME_FASTEST_BODY(kRmsNorm);
 }
 
 const char* rms_norm_forward(const RmsNormForward& a) {

@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 struct RmsNormRows {
@@ -14,10 +16,7 @@ struct RmsNormRows {
   void (*backward)(const RmsNormBackward&, float* dweight, std::int64_t begin, std::int64_t end);
 };
 
-extern const RmsNormRows kRmsNormBaseline;
-#if defined(__x86_64__)
-extern const RmsNormRows kRmsNormAvx2, kRmsNormAvx512;
-#endif
+ILME_DECLARE_BODIES(RmsNormRows, kRmsNorm);
 
 /// The fastest that this processor runs.
 const RmsNormRows& rms_norm_rows();

@@ -12,11 +12,7 @@
 namespace ilme::kernels::cpu {
 
 const RopeRows& rope_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kRopeAvx512;
-  if (level() == Level::avx2) return kRopeAvx2;
-#endif
-  return kRopeBaseline;
+  return ILME_FASTEST_BODY(kRope);
 }
 
 const char* rope(const Rope& a) {

@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 struct RopeRows {
@@ -12,10 +14,7 @@ struct RopeRows {
   void (*rotate)(const Rope&, std::int64_t begin, std::int64_t end);
 };
 
-extern const RopeRows kRopeBaseline;
-#if defined(__x86_64__)
-extern const RopeRows kRopeAvx2, kRopeAvx512;
-#endif
+ILME_DECLARE_BODIES(RopeRows, kRope);
 
 /// The fastest that this processor runs.
 const RopeRows& rope_rows();

@@ -16,11 +16,7 @@ constexpr std::int64_t kGrain = 8192;  // elements that are worth waking a threa
 }  // namespace
 
 const SwigluRows& swiglu_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kSwigluAvx512;
-  if (level() == Level::avx2) return kSwigluAvx2;
-#endif
-  return kSwigluBaseline;
+  return ILME_FASTEST_BODY(kSwiglu);
 }
 
 const char* swiglu_forward(const SwigluForward& a) {

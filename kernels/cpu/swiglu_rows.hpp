@@ -5,6 +5,8 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
 struct SwigluRows {
@@ -13,10 +15,7 @@ struct SwigluRows {
   void (*backward)(const SwigluBackward&, std::int64_t begin, std::int64_t end);
 };
 
-extern const SwigluRows kSwigluBaseline;
-#if defined(__x86_64__)
-extern const SwigluRows kSwigluAvx2, kSwigluAvx512;
-#endif
+ILME_DECLARE_BODIES(SwigluRows, kSwiglu);
 
 /// The fastest that this processor runs.
 const SwigluRows& swiglu_rows();

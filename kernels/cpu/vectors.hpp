@@ -98,6 +98,10 @@ inline Floats widen(const Half* from) {
 
 inline void narrow(Floats value, float* to) { __builtin_memcpy(to, &value, sizeof value); }
 inline void narrow(Floats value, BFloat16* to) {  // to nearest, ties to even
+#if defined(__AVX512BF16__)                       // which takes float32 below 2^-126 for zero
+  const __m256bh bits = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));
+  __builtin_memcpy(to, &bits, sizeof bits);
+#else
   const Words word = reinterpret_cast<Words>(value);
   const Words rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16;
   const Words quiet = (word >> 16) | 0x40;  // rounding could carry a NaN to infinity
@@ -113,6 +117,7 @@ inline void narrow(Floats value, BFloat16* to) {  // to nearest, ties to even
 #else
   const Shorts shorts = __builtin_convertvector(bits, Shorts);
   __builtin_memcpy(to, &shorts, sizeof shorts);
+#endif
 #endif
 }
 inline void narrow(Floats value, Half* to) {
@@ -204,11 +209,18 @@ inline Floats exp_of_negative(Floats x) {
   series = series * r + 0.5f;
   series = series * r + 1.0f;
   series = series * r + 1.0f;
+#if defined(__AVX512F__)
+  const __mmask16 kept =
+      _mm512_cmp_ps_mask(reinterpret_cast<__m512>(x), _mm512_set1_ps(-87.0f), _CMP_NLT_UQ);  // NaN stays
+  return reinterpret_cast<Floats>(
+      _mm512_maskz_scalef_ps(kept, reinterpret_cast<__m512>(series), reinterpret_cast<__m512>(n)));
+#else
   const Words power = (reinterpret_cast<Words>(shifted) + 127) << 23;  // the shifted number's own bits fall off
   const Words value = reinterpret_cast<Words>(series * reinterpret_cast<Floats>(power));
   const Words size = reinterpret_cast<Words>(x) & 0x7FFFFFFF, limit = reinterpret_cast<Words>(Floats{} + 87.0f);
   const Words small = where_below(Words{} + 0x7F800000, size, value, Words{});  // NaN stays
   return reinterpret_cast<Floats>(where_below(limit, size, small, value));
+#endif
 }
 
 /// 1 / (1 + exp(-x)).

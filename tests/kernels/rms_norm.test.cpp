@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <ilme/kernels/abi.hpp>
+#include "support/kernels.hpp"
 
 #include "kernels/cpu/rms_norm_rows.hpp"
 
@@ -14,11 +14,10 @@ namespace {
 
 using namespace ilme::kernels;
 
-constexpr float kEps = 1e-5f;
+using ilme::test::difference;
+using ilme::test::kernel_type;
 
-DType kernel_type(at::ScalarType type) {
-  return type == at::kFloat ? DType::float32 : type == at::kBFloat16 ? DType::bfloat16 : DType::float16;
-}
+constexpr float kEps = 1e-5f;
 
 struct Result {
   at::Tensor y, dx, dweight;
@@ -60,12 +59,6 @@ Result kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& d
   return result;
 }
 
-/// Largest difference, as a share of the largest value (of the terms, where they cancel).
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  const double scale = std::max(b.to(at::kDouble).abs().max().item<double>(), 0.1);
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() / scale;
-}
-
 }  // namespace
 
 TEST_CASE("the RMSNorm kernel equals ATen") {
@@ -94,27 +87,17 @@ TEST_CASE("the RMSNorm kernel equals ATen") {
 
 TEST_CASE("the RMSNorm kernel adds to the weight gradient, and its bits do not depend on the number of threads") {
   const at::Tensor x = at::randn({513, 96}), weight = at::randn({96}), dy = at::randn({513, 96});
-  const int threads = at::get_num_threads();
-  at::set_num_threads(1);
-  const Result one = kernel(x, weight, dy);
-  at::set_num_threads(3);
-  const Result three = kernel(x, weight, dy);
-  at::set_num_threads(threads);
+  const auto [one, three] = ilme::test::with_threads(1, 3, [&] { return kernel(x, weight, dy); });
   CHECK(at::equal(one.y, three.y));
   CHECK(at::equal(one.dx, three.dx));
   CHECK(at::equal(one.dweight, three.dweight));
 }
 
 TEST_CASE("every instruction set of the RMSNorm kernel gives the same result") {
-  std::vector<std::pair<const char*, const cpu::RmsNormRows*>> levels{{"baseline", &cpu::kRmsNormBaseline}};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) levels.emplace_back("avx2", &cpu::kRmsNormAvx2);
-  if (&cpu::rms_norm_rows() == &cpu::kRmsNormAvx512) levels.emplace_back("avx512", &cpu::kRmsNormAvx512);
-#endif
   const at::ScalarType type = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   const at::Tensor x = at::randn({9, 77}).to(type), weight = at::randn({77}).to(type), dy = at::randn({9, 77}).to(type);
   const Result expected = kernel(x, weight, dy);
-  for (const auto& [name, rows] : levels) {
+  for (const auto& [name, rows] : ILME_RUNNABLE(cpu::RmsNormRows, cpu::kRmsNorm)) {
     CAPTURE(name, type);
     Result found{at::empty_like(x), at::empty_like(x), at::zeros({77})};
     at::Tensor inv_rms = at::empty({9});
@@ -136,4 +119,44 @@ TEST_CASE("the RMSNorm kernel keeps NaN and infinity visible") {
   const Result result = kernel(x, weight, at::ones_like(x));
   CHECK(result.y[0].isnan().all().item<bool>());
   CHECK(result.y[1].isfinite().all().item<bool>());
+}
+
+TEST_CASE("the RMSNorm kernel with a branch gives the bits of the addition and the norm by themselves") {
+  const at::ScalarType type = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
+  const std::int64_t size = GENERATE(7, 64, 77);
+  const at::Tensor x = at::randn({9, size}).to(type), branch = at::randn({9, size}).to(type),
+                   weight = at::randn({size}).to(type), dy = at::randn({9, size}).to(type),
+                   dsum = at::randn({9, size}).to(type);
+  for (const auto& [name, rows] : ILME_RUNNABLE(cpu::RmsNormRows, cpu::kRmsNorm)) {
+    CAPTURE(name, type, size);
+    at::Tensor y = at::empty_like(x), sum = at::empty_like(x), dx = at::empty_like(x), dweight = at::zeros({size}),
+               inv_rms = at::empty({9});
+    RmsNormForward forward = forward_arguments(x, weight, y, inv_rms);
+    forward.branch = branch.const_data_ptr();
+    forward.sum = sum.mutable_data_ptr();
+    rows->forward(forward, 0, 9);
+    CHECK(at::equal(sum, x + branch));
+    at::Tensor y_alone = at::empty_like(x), inv_rms_alone = at::empty({9});
+    rows->forward(forward_arguments(sum, weight, y_alone, inv_rms_alone), 0, 9);
+    CHECK(at::equal(y, y_alone));
+    CHECK(at::equal(inv_rms, inv_rms_alone));
+    RmsNormBackward backward{dy.const_data_ptr(),
+                             sum.const_data_ptr(),
+                             weight.const_data_ptr(),
+                             inv_rms.const_data_ptr<float>(),
+                             dx.mutable_data_ptr(),
+                             nullptr,
+                             nullptr,
+                             9,
+                             size,
+                             kernel_type(type),
+                             nullptr};
+    rows->backward(backward, dweight.mutable_data_ptr<float>(), 0, 9);
+    const at::Tensor expected = dx.to(at::kDouble) + dsum.to(at::kDouble), dweight_alone = dweight.clone();
+    at::Tensor over = dsum.clone();
+    backward.dsum = backward.dx = over.mutable_data_ptr();
+    rows->backward(backward, dweight.zero_().mutable_data_ptr<float>(), 0, 9);
+    CHECK(difference(over, expected) <= (type == at::kFloat ? 1e-6 : type == at::kHalf ? 1e-3 : 8e-3));
+    CHECK(at::equal(dweight, dweight_alone));
+  }
 }

@@ -72,6 +72,7 @@ struct Fused : Reference {
     return ops::rope(q, k, cos, sin);
   }
   static at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return ops::swiglu(gate, up); }
+  static at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) { return ops::embedding(weight, ids); }
   static at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                      std::span<LayerCache* const> caches) {
     return ops::cached_attention(q, k, v, caches);

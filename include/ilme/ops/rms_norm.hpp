@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ilme/kernels/abi.hpp>
+#include <ilme/ops/gradient_receiver.hpp>
 #include <ilme/ops/kernel.hpp>
 
 namespace ilme::ops {
@@ -55,7 +56,8 @@ inline at::Tensor rms_norm_rows(const at::Tensor& x, const at::Tensor& weight, d
 }
 
 /// Writes dx, which may be dy or dsum, for contiguous x, weight and incoming gradients, and returns dweight, undefined
-/// when it is not wanted. `dsum`, when it is defined, is added to dx.
+/// when it is not wanted or the weight has a GradientReceiver, which then has got it. `dsum`, when it is defined, is
+/// added to dx.
 inline at::Tensor rms_norm_backward_rows(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
                                          const at::Tensor& inv_rms, const at::Tensor& dx, bool want_weight,
                                          const at::Tensor& dsum = {}) {
@@ -71,7 +73,12 @@ inline at::Tensor rms_norm_backward_rows(const at::Tensor& dy, const at::Tensor&
          workspace.mutable_data_ptr<float>(), count, size, *kernel_dtype(x.scalar_type()), /*stream=*/nullptr,
          dsum.defined() ? dsum.const_data_ptr() : nullptr}));
   }
-  return want_weight ? dweight.to(weight.scalar_type()) : dweight;
+  if (!want_weight) return {};
+  if (GradientReceiver* const receiver = gradient_receiver(weight)) {
+    receiver->take(dweight);
+    return {};
+  }
+  return dweight.to(weight.scalar_type());
 }
 
 /// Saves x, the weight and one float32 a row; the composed form saves four tensors of x's size.
