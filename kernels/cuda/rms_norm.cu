@@ -1,4 +1,4 @@
-// RMSNorm, forward and backward.
+// RMSNorm, forward and backward, with or without a residual addition before it.
 //
 // Forward: one block a row; x is read twice (the second time from cache) and y written once: 2 elements of DRAM traffic
 // each. Backward: a fixed number of blocks walk over the rows, so that each keeps one partial sum of the weight
@@ -58,12 +58,23 @@ template <class T, int Count>
 __global__ void __launch_bounds__(kThreads) forward_kernel(const RmsNormForward a) {
   using Vector = Pack<T, Count>;
   const std::int64_t row = blockIdx.x;
-  const Vector* const x = reinterpret_cast<const Vector*>(static_cast<const T*>(a.x) + row * a.size);
+  const Vector* x = reinterpret_cast<const Vector*>(static_cast<const T*>(a.x) + row * a.size);
   const Vector* const weight = static_cast<const Vector*>(a.weight);
   Vector* const y = reinterpret_cast<Vector*>(static_cast<T*>(a.y) + row * a.size);
   const std::int64_t vectors = a.size / Count;
 
   float squares = 0;
+  if (a.branch != nullptr) {  // every thread adds, and reads below, the same columns
+    const Vector* const branch = reinterpret_cast<const Vector*>(static_cast<const T*>(a.branch) + row * a.size);
+    Vector* const sum = reinterpret_cast<Vector*>(static_cast<T*>(a.sum) + row * a.size);
+    for (std::int64_t i = threadIdx.x; i < vectors; i += kThreads) {
+      Vector v = x[i];
+      const Vector b = branch[i];
+      for (int k = 0; k < Count; ++k) v.at[k] = narrow<T>(widen(v.at[k]) + widen(b.at[k]));
+      sum[i] = v;
+    }
+    x = sum;
+  }
   for (std::int64_t i = threadIdx.x; i < vectors; i += kThreads) {
     const Vector v = x[i];
     for (int k = 0; k < Count; ++k) squares += widen(v.at[k]) * widen(v.at[k]);
@@ -91,6 +102,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const RmsNormBackwar
   for (std::int64_t row = blockIdx.x, pass = 0; row < a.rows; row += gridDim.x, ++pass) {
     const Vector* const x = reinterpret_cast<const Vector*>(static_cast<const T*>(a.x) + row * a.size);
     const Vector* const dy = reinterpret_cast<const Vector*>(static_cast<const T*>(a.dy) + row * a.size);
+    const Vector* const dsum =
+        a.dsum == nullptr ? nullptr : reinterpret_cast<const Vector*>(static_cast<const T*>(a.dsum) + row * a.size);
     Vector* const dx = reinterpret_cast<Vector*>(static_cast<T*>(a.dx) + row * a.size);
     const float inv_rms = a.inv_rms[row];
 
@@ -103,10 +116,10 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(const RmsNormBackwar
 
     for (std::int64_t i = threadIdx.x; i < vectors; i += kThreads) {
       const Vector v = x[i], g = dy[i], w = weight[i];
-      Vector out;
+      Vector out = dsum == nullptr ? Vector{} : dsum[i];
       for (int k = 0; k < Count; ++k) {
         const float normal = widen(v.at[k]) * inv_rms, gradient = widen(g.at[k]);
-        out.at[k] = narrow<T>(inv_rms * (gradient * widen(w.at[k]) - normal * mean));
+        out.at[k] = narrow<T>(widen(out.at[k]) + inv_rms * (gradient * widen(w.at[k]) - normal * mean));
         if (partial != nullptr) {
           float& sum = partial[i * Count + k];
           sum = pass == 0 ? gradient * normal : sum + gradient * normal;
@@ -139,7 +152,8 @@ template <class T>
 const char* forward(const RmsNormForward& a) {
   constexpr int kCount = 16 / sizeof(T);
   const auto grid = static_cast<unsigned>(a.rows);
-  if (a.size % kCount == 0 && aligned(a.x) && aligned(a.weight) && aligned(a.y)) {
+  if (a.size % kCount == 0 && aligned(a.x) && aligned(a.weight) && aligned(a.y) && aligned(a.branch) &&
+      aligned(a.sum)) {
     forward_kernel<T, kCount><<<grid, kThreads, 0, a.stream>>>(a);
   } else {
     forward_kernel<T, 1><<<grid, kThreads, 0, a.stream>>>(a);
@@ -152,7 +166,7 @@ const char* backward(const RmsNormBackward& a) {
   constexpr int kCount = 16 / sizeof(T);
   const std::int64_t parts = part_count(a.rows);
   const auto grid = static_cast<unsigned>(parts);
-  if (a.size % kCount == 0 && aligned(a.x) && aligned(a.weight) && aligned(a.dy) && aligned(a.dx)) {
+  if (a.size % kCount == 0 && aligned(a.x) && aligned(a.weight) && aligned(a.dy) && aligned(a.dx) && aligned(a.dsum)) {
     backward_kernel<T, kCount><<<grid, kThreads, 0, a.stream>>>(a);
   } else {
     backward_kernel<T, 1><<<grid, kThreads, 0, a.stream>>>(a);

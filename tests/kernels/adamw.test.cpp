@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include <ilme/kernels/abi.hpp>
+#include "support/kernels.hpp"
 
 #include "kernels/cpu/adamw_rows.hpp"
 
@@ -79,14 +79,9 @@ TEST_CASE("the bits of an AdamW step do not depend on the number of threads or o
 TEST_CASE("every instruction set of the AdamW kernel gives the same result") {
   const auto [type, state] = GENERATE(std::pair{at::kFloat, at::kFloat}, std::pair{at::kBFloat16, at::kFloat},
                                       std::pair{at::kBFloat16, at::kBFloat16}, std::pair{at::kHalf, at::kFloat});
-  std::vector<std::pair<const char*, const cpu::AdamWRows*>> levels{{"baseline", &cpu::kAdamWBaseline}};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) levels.emplace_back("avx2", &cpu::kAdamWAvx2);
-  if (&cpu::adamw_rows() == &cpu::kAdamWAvx512) levels.emplace_back("avx512", &cpu::kAdamWAvx512);
-#endif
   Tensors expected(1009, type, state);
   REQUIRE(table().cpu.adamw_step(step_of({expected.arguments()})) == nullptr);
-  for (const auto& [name, rows] : levels) {
+  for (const auto& [name, rows] : ILME_RUNNABLE(cpu::AdamWRows, cpu::kAdamW)) {
     CAPTURE(name, type, state);
     Tensors found(1009, type, state);
     const std::vector<AdamWTensor> list{found.arguments()};

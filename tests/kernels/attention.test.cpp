@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/attention_rows.hpp"
 #include "support/gradients.hpp"
+#include "support/kernels.hpp"
 
 namespace {
 
@@ -97,15 +98,10 @@ TEST_CASE("the attention kernel equals the plain path for every instruction set"
                    v = random({tokens, shape.kv_heads, shape.head_dim}, type, 3),
                    dout = random({tokens, shape.heads, shape.head_dim}, type, 4);
   const Result expected = reference(q, k, v, dout, shape.offsets);
-  check_equal(by_rows(cpu::kAttentionBaseline, shape, q, k, v, dout), expected, tolerance);
-#if defined(__x86_64__)
-  if (&cpu::attention_rows() != &cpu::kAttentionBaseline) {
-    check_equal(by_rows(cpu::kAttentionAvx2, shape, q, k, v, dout), expected, tolerance);
+  for (const auto& [name, rows] : ILME_RUNNABLE(cpu::AttentionRows, cpu::kAttention)) {
+    CAPTURE(name);
+    check_equal(by_rows(*rows, shape, q, k, v, dout), expected, tolerance);
   }
-  if (&cpu::attention_rows() == &cpu::kAttentionAvx512) {
-    check_equal(by_rows(cpu::kAttentionAvx512, shape, q, k, v, dout), expected, tolerance);
-  }
-#endif
 }
 
 TEST_CASE("ops::attention gives the same bits for any number of threads, and the plain path's values") {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <ilme/kernels/abi.hpp>
+#include "support/kernels.hpp"
 
 #include "kernels/cpu/cross_entropy_rows.hpp"
 
@@ -14,9 +14,7 @@ namespace {
 
 using namespace ilme::kernels;
 
-DType kernel_type(at::ScalarType type) {
-  return type == at::kFloat ? DType::float32 : type == at::kBFloat16 ? DType::bfloat16 : DType::float16;
-}
+using ilme::test::kernel_type;
 
 constexpr std::int64_t kIgnored = -100;
 
@@ -129,18 +127,11 @@ TEST_CASE("the bits of the cross-entropy kernel do not depend on the number of t
 }
 
 TEST_CASE("every instruction set of the cross-entropy kernel gives the same result") {
-  std::vector<std::pair<const char*, const cpu::CrossEntropyRows*>> levels{{"baseline", &cpu::kCrossEntropyBaseline}};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    levels.emplace_back("avx2", &cpu::kCrossEntropyAvx2);
-  }
-  if (&cpu::cross_entropy_rows() == &cpu::kCrossEntropyAvx512) levels.emplace_back("avx512", &cpu::kCrossEntropyAvx512);
-#endif
   const at::ScalarType type = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   const Terms terms = GENERATE(Terms{0, 0, 0}, Terms{0.1f, 1e-3f, 20.0f});
   const at::Tensor logits = at::randn({5, 2077}).mul_(5).to(type), labels = some_labels(5, 2070);
   const Result expected = kernel(logits, labels, 2070, terms);
-  for (const auto& [name, rows] : levels) {
+  for (const auto& [name, rows] : ILME_RUNNABLE(cpu::CrossEntropyRows, cpu::kCrossEntropy)) {
     CAPTURE(name, type);
     Result found = empty_result(logits);
     rows->forward(arguments(logits, labels, 2070, terms, found), 0, 5);

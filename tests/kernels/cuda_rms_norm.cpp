@@ -80,26 +80,30 @@ double difference(const std::vector<T>& a, const std::vector<T>& b) {
   return most / scale;
 }
 
+/// With a `branch` x is added to another tensor before, and the sum has a gradient of its own.
 template <class T>
-bool compare(DType dtype, std::int64_t rows, std::int64_t size, double tolerance) {
-  const auto x = random<T>(rows * size, 1, 0), dy = random<T>(rows * size, 2, 0), weight = random<T>(size, 3, 1);
-  std::vector<T> y(x.size()), dx(x.size());
+bool compare(DType dtype, std::int64_t rows, std::int64_t size, bool branch, double tolerance) {
+  const auto x = random<T>(rows * size, 1, 0), dy = random<T>(rows * size, 2, 0), weight = random<T>(size, 3, 1),
+             other = random<T>(rows * size, 4, 0), dsum = random<T>(rows * size, 5, 0);
+  std::vector<T> y(x.size()), dx(x.size()), sum(x);
   std::vector<float> inv_rms(static_cast<std::size_t>(rows)), dweight(static_cast<std::size_t>(size));
-  cpu::kRmsNormBaseline.forward({x.data(), weight.data(), y.data(), inv_rms.data(), rows, size, 1e-5f, dtype, nullptr},
+  const auto pointer = [&](const auto& array) { return branch ? array.data() : nullptr; };
+  cpu::kRmsNormBaseline.forward({x.data(), weight.data(), y.data(), inv_rms.data(), rows, size, 1e-5f, dtype, nullptr,
+                                 pointer(other), branch ? sum.data() : nullptr},
                                 0, rows);
-  cpu::kRmsNormBaseline.backward(
-      {dy.data(), x.data(), weight.data(), inv_rms.data(), dx.data(), nullptr, nullptr, rows, size, dtype, nullptr},
-      dweight.data(), 0, rows);
+  cpu::kRmsNormBaseline.backward({dy.data(), sum.data(), weight.data(), inv_rms.data(), dx.data(), nullptr, nullptr,
+                                  rows, size, dtype, nullptr, pointer(dsum)},
+                                 dweight.data(), 0, rows);
 
-  const DeviceArray<T> gx(x), gdy(dy), gweight(weight), gy(x), gdx(x);
+  const DeviceArray<T> gx(x), gdy(dy), gweight(weight), gy(x), gdx(x), gother(other), gsum(x), gdsum(dsum);
   const DeviceArray<float> ginv(inv_rms), gdweight(std::vector<float>(dweight.size()));
   const DeviceArray<float> workspace(
       std::vector<float>(static_cast<std::size_t>(cuda::rms_norm_backward_workspace(rows, size)), NAN));
-  const char* error =
-      cuda::rms_norm_forward({gx.data(), gweight.data(), gy.data(), ginv.data(), rows, size, 1e-5f, dtype, nullptr});
+  const char* error = cuda::rms_norm_forward({gx.data(), gweight.data(), gy.data(), ginv.data(), rows, size, 1e-5f,
+                                              dtype, nullptr, pointer(gother), branch ? gsum.data() : nullptr});
   if (error == nullptr) {
-    error = cuda::rms_norm_backward({gdy.data(), gx.data(), gweight.data(), ginv.data(), gdx.data(), gdweight.data(),
-                                     workspace.data(), rows, size, dtype, nullptr});
+    error = cuda::rms_norm_backward({gdy.data(), gsum.data(), gweight.data(), ginv.data(), gdx.data(), gdweight.data(),
+                                     workspace.data(), rows, size, dtype, nullptr, pointer(gdsum)});
   }
   if (error != nullptr) {
     std::printf("%s\n", error);
@@ -109,8 +113,8 @@ bool compare(DType dtype, std::int64_t rows, std::int64_t size, double tolerance
   const double of_y = difference(gy.host(), y), of_dx = difference(gdx.host(), dx),
                of_dweight = difference(gdweight.host(), dweight);
   const bool good = of_y <= tolerance && of_dx <= tolerance && of_dweight <= 1e-5;
-  std::printf("%s rows %ld size %ld: y %.2g dx %.2g dweight %.2g\n", good ? "ok  " : "FAIL", static_cast<long>(rows),
-              static_cast<long>(size), of_y, of_dx, of_dweight);
+  std::printf("%s rows %ld size %ld%s: y %.2g dx %.2g dweight %.2g\n", good ? "ok  " : "FAIL", static_cast<long>(rows),
+              static_cast<long>(size), branch ? " with a branch" : "", of_y, of_dx, of_dweight);
   return good;
 }
 
@@ -124,8 +128,10 @@ int main() {
   }
   bool good = true;
   for (const auto [rows, size] : {std::pair<std::int64_t, std::int64_t>{1, 8}, {3, 7}, {513, 2048}, {1000, 1001}}) {
-    good &= compare<float>(DType::float32, rows, size, 1e-5);
-    good &= compare<std::uint16_t>(DType::bfloat16, rows, size, 8e-3);
+    for (const bool branch : {false, true}) {
+      good &= compare<float>(DType::float32, rows, size, branch, 1e-5);
+      good &= compare<std::uint16_t>(DType::bfloat16, rows, size, branch, 8e-3);
+    }
   }
   return good ? 0 : 1;
 }

@@ -5,6 +5,8 @@
 
 #include <ilme/ops/linear.hpp>
 
+#include "support/kernels.hpp"
+
 #include "kernels/cpu/linear_rows.hpp"
 
 using namespace ilme;
@@ -60,21 +62,16 @@ TEST_CASE("what the kernel is not made for goes to ATen, with gradients where th
 
 TEST_CASE("every instruction set that this processor has multiplies alike") {
   namespace cpu = kernels::cpu;
-  std::vector<const cpu::LinearRows*> levels{&cpu::kLinearBaseline};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) levels.push_back(&cpu::kLinearAvx2);
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) levels.push_back(&cpu::kLinearAvx512);
-#endif
-  levels.push_back(&cpu::linear_rows());
-  for (const auto& [type, name] :
+  for (const auto& [type, dtype] :
        {std::pair{at::kFloat, kernels::DType::float32}, std::pair{at::kBFloat16, kernels::DType::bfloat16},
         std::pair{at::kHalf, kernels::DType::float16}}) {
     const at::Tensor x = random({7, 100}, 1).to(type), weight = random({21, 100}, 2).to(type);
     const at::Tensor precise = at::linear(x.to(at::kDouble), weight.to(at::kDouble));
-    for (const cpu::LinearRows* rows : levels) {
+    for (const auto& [name, rows] : ILME_RUNNABLE(cpu::LinearRows, cpu::kLinear)) {
+      CAPTURE(type, name);
       at::Tensor y = at::full({7, 21}, 99.0, at::kFloat), packed = at::empty({7 * 128}, at::kFloat);
       const kernels::LinearForward arguments{
-          x.const_data_ptr(),     weight.const_data_ptr(), nullptr, y.mutable_data_ptr(), 7, 100, 21, name,
+          x.const_data_ptr(),     weight.const_data_ptr(), nullptr, y.mutable_data_ptr(), 7, 100, 21, dtype,
           kernels::DType::float32};
       rows->pack(arguments, packed.mutable_data_ptr());
       rows->columns(arguments, packed.const_data_ptr(), 0, 8);

@@ -6,7 +6,6 @@
 
 #include <ilme/ops/embedding.hpp>
 
-using ilme::ops::embedding;
 using ilme::ops::embedding_reference;
 using ilme::test::leaf;
 using ilme::test::max_difference;
@@ -46,7 +45,7 @@ TEST_CASE("embedding equals its twin, values and gradients") {
   const at::Tensor values = random({7, 5}).to(dtype), dout = random({2, 3, 5}, at::kDouble, 2).to(dtype);
   const at::Tensor weight = leaf(values, dtype), weight2 = leaf(values, at::kDouble);
   Receiver* const receiver = received ? &receive(weight) : nullptr;
-  const at::Tensor out = embedding(weight, ids), expected = embedding_reference(weight2, ids);
+  const at::Tensor out = ilme::ops::embedding(weight, ids), expected = embedding_reference(weight2, ids);
   CHECK(at::equal(out, embedding_reference(weight, ids)));
   out.backward(dout);
   expected.backward(dout.to(at::kDouble));
@@ -61,7 +60,7 @@ TEST_CASE("embedding equals its twin, values and gradients") {
   CHECK_FALSE(receiver->passed);
   CHECK_FALSE(weight.grad().defined());
   CHECK(relative_error(receiver->sum, weight2.grad()) <= tolerance);
-  embedding(weight, ids).backward(dout);  // adds
+  ilme::ops::embedding(weight, ids).backward(dout);  // adds
   CHECK(relative_error(receiver->sum, 2 * weight2.grad()) <= tolerance);
 }
 
@@ -69,7 +68,7 @@ TEST_CASE("embedding takes views of ids, no ids, a frozen weight, and a weight t
   const at::Tensor weight = leaf(random({7, 4}), at::kFloat);
   Receiver& receiver = receive(weight);
   const at::Tensor ids = at::arange(6, at::kLong).view({2, 3}).t();
-  const at::Tensor out = embedding(weight, ids);
+  const at::Tensor out = ilme::ops::embedding(weight, ids);
   CHECK(out.sizes() == at::IntArrayRef({3, 2, 4}));
   {
     const at::NoGradGuard no_gradient;
@@ -77,9 +76,9 @@ TEST_CASE("embedding takes views of ids, no ids, a frozen weight, and a weight t
   }
   out.sum().backward();
   CHECK(receiver.sum.narrow(0, 0, 6).eq(1).all().item<bool>());
-  embedding(weight, at::zeros({0, 3}, at::kLong)).sum().backward();
+  ilme::ops::embedding(weight, at::zeros({0, 3}, at::kLong)).sum().backward();
   CHECK(receiver.sum.sum().item<double>() == 24.0);
   const at::Tensor frozen = weight.detach();
-  CHECK_FALSE(embedding(frozen, ids).requires_grad());
-  CHECK_THROWS_AS(embedding(weight, ids.to(at::kInt)), c10::ValueError);
+  CHECK_FALSE(ilme::ops::embedding(frozen, ids).requires_grad());
+  CHECK_THROWS_AS(ilme::ops::embedding(weight, ids.to(at::kInt)), c10::ValueError);
 }

@@ -65,3 +65,12 @@ TEST_CASE("swiglu's backward leaves a gradient alone that others can see") {
   (out * 2).backward(dout);
   CHECK(at::equal(kept, 2 * copy));
 }
+
+TEST_CASE("swiglu's backward writes over a gradient that nobody else can see") {
+  const at::Tensor gate = leaf(random({5, 8}), at::kFloat), up = leaf(random({5, 8}, at::kDouble, 2), at::kFloat);
+  const void* incoming = nullptr;
+  const at::Tensor out = swiglu(gate, up);
+  out.register_hook([&](const at::Tensor& gradient) { incoming = gradient.const_data_ptr(); });
+  (out * 2).sum().backward();
+  CHECK(up.grad().const_data_ptr() == incoming);
+}
