@@ -13,9 +13,7 @@
 
 namespace ilme::kernels::cpu {
 
-const AdamWRows& adamw_rows() {
-  return ILME_FASTEST_BODY(kAdamW);
-}
+const AdamWRows& adamw_rows() { return ILME_FASTEST_BODY(kAdamW); }
 
 const char* adamw_step(const AdamWStep& a) {
   constexpr std::int64_t kPart = 16384;     // elements

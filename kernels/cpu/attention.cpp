@@ -53,9 +53,7 @@ std::int64_t longest(const PackedDocuments& a) {
 
 }  // namespace
 
-const AttentionRows& attention_rows() {
-  return ILME_FASTEST_BODY(kAttention);
-}
+const AttentionRows& attention_rows() { return ILME_FASTEST_BODY(kAttention); }
 
 const char* attention_forward(const AttentionForward& a) {
   const AttentionRows& rows = attention_rows();

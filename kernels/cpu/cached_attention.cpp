@@ -12,9 +12,7 @@
 
 namespace ilme::kernels::cpu {
 
-const CachedAttentionRows& cached_attention_rows() {
-  return ILME_FASTEST_BODY(kCachedAttention);
-}
+const CachedAttentionRows& cached_attention_rows() { return ILME_FASTEST_BODY(kCachedAttention); }
 
 const char* cached_attention_forward(const CachedAttentionForward& a) {
   constexpr std::int64_t kGrain = 32768;  // multiplications that are worth waking a thread for

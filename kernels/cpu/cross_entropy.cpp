@@ -20,9 +20,7 @@ std::int64_t grain(const CrossEntropy& a) {
 
 }  // namespace
 
-const CrossEntropyRows& cross_entropy_rows() {
-  return ILME_FASTEST_BODY(kCrossEntropy);
-}
+const CrossEntropyRows& cross_entropy_rows() { return ILME_FASTEST_BODY(kCrossEntropy); }
 
 const char* cross_entropy_forward(const CrossEntropy& a) {
   const CrossEntropyRows& rows = cross_entropy_rows();

@@ -12,18 +12,12 @@
 
 namespace ilme::kernels::cpu {
 
-DistillationRows* distillation_rows() {
-#if defined(__x86_64__)
-  if (level() >= Level::avx512) return kDistillationAvx512;
-  if (level() == Level::avx2) return kDistillationAvx2;
-#endif
-  return kDistillationBaseline;
-}
+const DistillationRows& distillation_rows() { return ILME_FASTEST_BODY(kDistillation); }
 
 const char* distillation(const Distillation& a) {
   const std::int64_t grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, a.vocabulary));
-  DistillationRows* const rows = distillation_rows();
-  at::parallel_for(0, a.rows, grain, [&](std::int64_t begin, std::int64_t end) { rows(a, begin, end); });
+  const DistillationRows& rows = distillation_rows();
+  at::parallel_for(0, a.rows, grain, [&](std::int64_t begin, std::int64_t end) { rows.losses(a, begin, end); });
   return nullptr;
 }
 

@@ -90,6 +90,6 @@ void rows(const Distillation& a, std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-DistillationRows* const ILME_ROWS(kDistillation) = rows;
+const DistillationRows ILME_ROWS(kDistillation) = {rows};
 
 }  // namespace ilme::kernels::cpu

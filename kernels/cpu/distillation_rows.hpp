@@ -5,17 +5,18 @@
 
 #include <ilme/kernels/abi.hpp>
 
+#include "bodies.hpp"
+
 namespace ilme::kernels::cpu {
 
-/// Rows [begin, end).
-using DistillationRows = void(const Distillation&, std::int64_t begin, std::int64_t end);
+struct DistillationRows {
+  /// Rows [begin, end).
+  void (*losses)(const Distillation&, std::int64_t begin, std::int64_t end);
+};
 
-extern DistillationRows* const kDistillationBaseline;
-#if defined(__x86_64__)
-extern DistillationRows *const kDistillationAvx2, *const kDistillationAvx512;
-#endif
+ILME_DECLARE_BODIES(DistillationRows, kDistillation);
 
 /// The fastest that this processor runs.
-DistillationRows* distillation_rows();
+const DistillationRows& distillation_rows();
 
 }  // namespace ilme::kernels::cpu

@@ -12,9 +12,7 @@
 
 namespace ilme::kernels::cpu {
 
-const EmbeddingRows& embedding_rows() {
-  return ILME_FASTEST_BODY(kEmbedding);
-}
+const EmbeddingRows& embedding_rows() { return ILME_FASTEST_BODY(kEmbedding); }
 
 const char* embedding_backward(const EmbeddingBackward& a) {
   constexpr std::int64_t kGrain = 32768;  // elements that are worth waking a thread

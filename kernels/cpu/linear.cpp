@@ -12,9 +12,7 @@
 
 namespace ilme::kernels::cpu {
 
-const LinearRows& linear_rows() {
-  return ILME_FASTEST_BODY(kLinear);
-}
+const LinearRows& linear_rows() { return ILME_FASTEST_BODY(kLinear); }
 
 const char* linear_forward(const LinearForward& a) {
   constexpr std::int64_t kColumns = 8, kGrain = 32768;  // weight elements that are worth waking a thread for

@@ -23,9 +23,7 @@ std::int64_t part_count(std::int64_t rows) { return std::clamp<std::int64_t>(row
 
 }  // namespace
 
-const RmsNormRows& rms_norm_rows() {
-  return ILME_FASTEST_BODY(kRmsNorm);
-}
+const RmsNormRows& rms_norm_rows() { return ILME_FASTEST_BODY(kRmsNorm); }
 
 const char* rms_norm_forward(const RmsNormForward& a) {
   const RmsNormRows& rows = rms_norm_rows();

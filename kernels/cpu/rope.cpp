@@ -11,9 +11,7 @@
 
 namespace ilme::kernels::cpu {
 
-const RopeRows& rope_rows() {
-  return ILME_FASTEST_BODY(kRope);
-}
+const RopeRows& rope_rows() { return ILME_FASTEST_BODY(kRope); }
 
 const char* rope(const Rope& a) {
   constexpr std::int64_t kGrain = 32768;  // elements that are worth waking a thread

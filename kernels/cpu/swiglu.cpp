@@ -15,9 +15,7 @@ constexpr std::int64_t kGrain = 8192;  // elements that are worth waking a threa
 
 }  // namespace
 
-const SwigluRows& swiglu_rows() {
-  return ILME_FASTEST_BODY(kSwiglu);
-}
+const SwigluRows& swiglu_rows() { return ILME_FASTEST_BODY(kSwiglu); }
 
 const char* swiglu_forward(const SwigluForward& a) {
   const SwigluRows& rows = swiglu_rows();

@@ -6,18 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include <ilme/kernels/abi.hpp>
+#include "support/kernels.hpp"
 
-#include "kernels/cpu/cross_entropy_rows.hpp"
 #include "kernels/cpu/distillation_rows.hpp"
 
 namespace {
 
 using namespace ilme::kernels;
 
-DType kernel_type(at::ScalarType type) {
-  return type == at::kFloat ? DType::float32 : type == at::kBFloat16 ? DType::bfloat16 : DType::float16;
-}
+using ilme::test::kernel_type;
 
 struct Result {
   at::Tensor cross_entropy, divergence, gradient;
@@ -53,13 +50,6 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 TEST_CASE("every instruction set of the distillation kernel equals ATen in float64") {
-  std::vector<std::pair<const char*, cpu::DistillationRows*>> levels{{"baseline", cpu::kDistillationBaseline}};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    levels.emplace_back("avx2", cpu::kDistillationAvx2);
-  }
-  if (&cpu::cross_entropy_rows() == &cpu::kCrossEntropyAvx512) levels.emplace_back("avx512", cpu::kDistillationAvx512);
-#endif
   const auto [type, tolerance] =
       GENERATE(std::tuple{at::kFloat, 5e-6}, std::tuple{at::kBFloat16, 8e-3}, std::tuple{at::kHalf, 1e-3});
   const std::int64_t vocabulary = GENERATE(3, 16, 2077);
@@ -76,10 +66,10 @@ TEST_CASE("every instruction set of the distillation kernel equals ATen in float
   const at::Tensor cross_entropy = at::cross_entropy_loss(s, labels, {}, at::Reduction::None);
   (0.25 * cross_entropy + 0.75 * divergence).sum().backward();
 
-  for (const auto& [name, rows] : levels) {
+  for (const auto& [name, rows] : ILME_RUNNABLE(cpu::DistillationRows, cpu::kDistillation)) {
     CAPTURE(name, type, vocabulary, reverse, soft_cap);
     Result found = empty_result(student);
-    rows(arguments(student, teacher, labels, reverse, soft_cap, found), 0, 5);
+    rows->losses(arguments(student, teacher, labels, reverse, soft_cap, found), 0, 5);
     CHECK(difference(found.cross_entropy, cross_entropy) <= 2e-6);
     CHECK(difference(found.divergence, divergence) <= 5e-6);
     CHECK(difference(found.gradient, x.grad()) <= tolerance);
