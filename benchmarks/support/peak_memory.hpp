@@ -7,16 +7,9 @@
 
 #include <malloc.h>
 
-namespace ilme::benchmarks {
+#include "process_memory.hpp"
 
-/// A line of /proc/self/status in bytes; 0 where there is none.
-inline std::int64_t status_bytes(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
-  }
-  return 0;
-}
+namespace ilme::benchmarks {
 
 /// Bytes that `call` needs beyond what the process held before it (Linux; memory of earlier calls that the C library
 /// kept is given back first).
@@ -24,9 +17,9 @@ template <class Call>
 std::int64_t peak_bytes(Call&& call) {
   ::malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts anew
-  const std::int64_t before = status_bytes("VmRSS");
+  const std::int64_t before = ProcessMemory().resident;
   call();
-  return status_bytes("VmHWM") - before;
+  return ProcessMemory().peak - before;
 }
 
 /// Bytes of memory that the machine can still give.
