@@ -142,6 +142,7 @@ void run(const Options& options, const Loss& loss) {
   const benchmarks::ProcessMemory before;
   Model model(config, at::TensorOptions(type));
   model.initialize(/*seed=*/1);
+  model.set_activation_checkpointing(nn::parse_activation_checkpointing(options.checkpoint));
   const auto parameters = optim::trainable_parameters(model);
   optim::AdamW optimizer(parameters, {.state = optim::parse_adamw_state(options.state)});
   std::vector<at::Tensor> tensors;
@@ -199,6 +200,8 @@ void run(const Options& options, const Loss& loss) {
                        {"optimizer_bytes", state},
                        {"above_model_state_bytes", peak - before.resident - weights - gradients - state},
                        {"loss", last_loss},
+                       {"checkpoint_activations", options.checkpoint},
+                       {"state", options.state},
                        {"threads", at::get_num_threads()},
                        {"phases", times}};
   std::printf("%s %s, %lld layers, hidden %lld, vocabulary %lld, %lld x %lld tokens, %d threads\n",
@@ -247,6 +250,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--variant", options.variant, "fused, or reference: plain ATen operations and full logits")
       ->check(CLI::IsMember({"fused", "reference"}))
+      ->capture_default_str();
+  app.add_option("--checkpoint-activations", options.checkpoint, "What blocks compute again in the backward")
+      ->check(CLI::IsMember({"none", "block", "selective"}))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Steps that count; the median is reported")
       ->check(CLI::PositiveNumber)

@@ -4,6 +4,7 @@
 #include "support/temporary.hpp"
 
 #include <ilme/io/safetensors.hpp>
+#include <ilme/lora/adapters.hpp>
 #include <ilme/ops/linear_cross_entropy.hpp>
 
 namespace nn = ilme::nn;
@@ -173,4 +174,49 @@ TEST_CASE("Transformers' tiny Llama, alone and packed: cases _tiny-llama, packin
   const auto loss = ops::linear_cross_entropy(model.hidden(batch), model.lm_head_weight(), batch.labels);
   CHECK(loss.tokens == 15);
   CHECK(loss.sum.item<double>() / 15 == Catch::Approx(4.891548836703975).margin(1e-5));
+}
+
+TEMPLATE_TEST_CASE("checkpointed activations change no gradient", "", ops::Reference, ops::Fused) {
+  const auto run = [](nn::ActivationCheckpointing kind, bool dropout) {
+    using Model = ilme::lora::LoraLlama<TestType>;
+    Model model(ilme::test::tiny_config(/*tied=*/true));
+    ilme::test::fill_by_formula(model);
+    if (dropout) {
+      ilme::lora::AdapterConfig config;
+      config.rank = 2;
+      config.dropout = 0.4;
+      config.target_pattern = "all-linear";
+      ilme::lora::attach_adapters(model, config, /*seed=*/3);
+      for (auto& item : model.named_parameters()) {
+        if (item.key().find("lora_B") == std::string::npos) continue;
+        const at::NoGradGuard no_gradient;
+        item.value().copy_(ilme::test::random(item.value().sizes(), at::kFloat));
+      }
+    }
+    model.set_activation_checkpointing(kind);
+    at::manual_seed(11);
+    const at::Tensor hidden = model.hidden(batch_of({kIds, {4, 4, 8}}));  // the batch is gone before the backward
+    hidden.pow(3).sum().backward();
+    std::vector<at::Tensor> results{hidden.detach()};
+    for (const auto& item : model.named_parameters()) {
+      if (item.value().requires_grad()) results.push_back(item.value().grad());
+    }
+    return results;
+  };
+  for (const bool dropout : {false, true}) {
+    const auto expected = run(nn::ActivationCheckpointing::none, dropout);
+    REQUIRE(expected.size() > 8);
+    for (const auto kind : {nn::ActivationCheckpointing::block, nn::ActivationCheckpointing::selective}) {
+      const auto got = run(kind, dropout);
+      REQUIRE(got.size() == expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        CAPTURE(dropout, static_cast<int>(kind), i);
+        REQUIRE(got[i].defined());
+        CHECK(max_difference(got[i], expected[i]) <=
+              (kind == nn::ActivationCheckpointing::block
+                   ? 0.0
+                   : 1e-4 * (1 + expected[i].abs().max().template item<double>())));
+      }
+    }
+  }
 }

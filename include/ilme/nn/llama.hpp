@@ -57,7 +57,8 @@ class Llama : public torch::nn::Module {
       check_window(batch.sequence_offsets[i] - batch.sequence_offsets[i - 1]);
     }
     const auto [cos, sin] = rotary_.forward(batch.position_ids, &batch.sequence_offsets);
-    return run_blocks(batch.input_ids, {cos, sin, &batch.sequence_offsets, {}});
+    return run_blocks(batch.input_ids,
+                      {cos, sin, std::make_shared<const std::vector<std::int64_t>>(batch.sequence_offsets), {}});
   }
 
   /// Hidden states [sequences, new, hidden] of new tokens input_ids int64 [sequences, new] that continue what the
@@ -87,6 +88,11 @@ class Llama : public torch::nn::Module {
 
   /// The head's weight [vocab_size, hidden_size]: logits = hidden @ weight^T. The embedding when they are tied.
   const at::Tensor& lm_head_weight() const { return lm_head ? lm_head->weight : embed_tokens->weight; }
+
+  /// What every block keeps for its backward from now on (nn/recompute.hpp).
+  void set_activation_checkpointing(ActivationCheckpointing kind) {
+    for (auto& layer : layers) layer->activation_checkpointing = kind;
+  }
 
   /// Draws fresh weights as Transformers does: normal(0, initializer_range) for matrices, 0 for biases, 1 for norms.
   void initialize(std::uint64_t seed) {
