@@ -50,7 +50,7 @@ struct TrainingOptions : ModelOutput {
   double max_grad_norm = 1.0;
   std::int64_t warmup_steps = 0;
   std::vector<std::string> learning_rates, weight_decays;  // PATTERN=X
-  std::string schedule = "cosine", dtype = "bf16", ops = "fused";
+  std::string schedule = "cosine", dtype = "bf16", state = "masters", ops = "fused";
   std::int64_t save_every = 0, keep = 2, log_every = 10, eval_every = 0;
   std::uint64_t seed = 0;
   std::string resume = "auto", tensorboard;
@@ -84,8 +84,13 @@ struct TrainingOptions : ModelOutput {
                    "Weight decay of the parameters whose names match a pattern, vectors too; repeatable, as above")
         ->type_name("PATTERN=X");
     app.add_option("--max-grad-norm", max_grad_norm, "Clip the gradient to this global norm; 0: never");
-    app.add_option("--dtype", dtype, "Compute in fp32 or bf16; bf16 keeps fp32 master weights")
-        ->check(CLI::IsMember({"fp32", "bf16"}));
+    app.add_option("--dtype", dtype, "Weights and computing in fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
+    app.add_option(
+           "--state", state,
+           "What the optimizer keeps of bf16 weights that train. masters: an fp32 copy and two fp32 moments, 12 "
+           "bytes each; bf16: a bf16 and an fp32 moment, 6 bytes, with stochastic rounding. LoRA adapters and "
+           "--dtype fp32 are fp32 themselves and have fp32 moments either way")
+        ->check(CLI::IsMember({"masters", "bf16"}));
     app.add_option("--ops", ops, "fused operations, or reference: plain ATen ones to compare with")
         ->check(CLI::IsMember({"fused", "reference"}));
     app.add_option("--eval-every", eval_every, "Steps between evaluations; 0: only at the end");
@@ -115,6 +120,7 @@ struct TrainingOptions : ModelOutput {
             {"weight_decay_for", weight_decays},
             {"max_grad_norm", max_grad_norm},
             {"dtype", dtype},
+            {"state", state},
             {"ops", ops},
             {"seed", seed}};
   }
@@ -227,8 +233,10 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
   const double max_seconds = options.max_hours * 3600;
   if (!(options.learning_rate > 0))
     throw InputError("--learning-rate is ", options.learning_rate, ", expected more than 0");
-  optim::AdamW optimizer(parameters,
-                         {.weight_decay = options.weight_decay, .groups = parameter_groups(options, parameters)});
+  optim::AdamW optimizer(parameters, {.weight_decay = options.weight_decay,
+                                      .groups = parameter_groups(options, parameters),
+                                      .state = optim::parse_adamw_state(options.state),
+                                      .seed = options.seed});
   train::Phases phases(parameters, run.phases, max_seconds);
   train::Trainer trainer(model, loss::LinearCrossEntropy{{.vocabulary_size = nn::used_vocabulary(model)}}, optimizer,
                          source,

@@ -111,6 +111,8 @@ TEST_CASE("bf16 state: half of the memory, small steps count, and a round trip g
   std::size_t bytes = 0;
   for (const auto& [name, tensor] : first.state()) bytes += tensor.nbytes();
   CHECK(bytes == 6 * size + 4);
+  CHECK(first.state_bytes() == 6 * size + 4);
+  CHECK(curve.state_bytes() == 8 * size + 4);
   for (const auto& [name, tensor] : curve.state()) CHECK(tensor.scalar_type() == at::kFloat);
 
   at::Tensor other = leaf(at::ones({size}), at::kBFloat16);

@@ -105,6 +105,18 @@ class AdamW {
     return rates;
   }
 
+  /// Bytes that the state takes once every parameter that trains now (requires_grad) has been updated.
+  std::int64_t state_bytes() const {
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const at::Tensor& parameter = parameters_[i].second;
+      if (!parameter.requires_grad() && !states_[i].steps.defined()) continue;
+      const std::int64_t each = has_master(i) ? 12 : rounds_stochastically(i) ? 6 : type(i) == at::kDouble ? 16 : 8;
+      bytes += each * parameter.numel() + static_cast<std::int64_t>(sizeof(float));
+    }
+    return bytes;
+  }
+
   /// Moments, masters and update counts under "<parameter>.<kind>", of the updated parameters. The tensors are the live
   /// ones: copy to keep.
   NamedParameters state() const {
