@@ -12,6 +12,7 @@
 #include <ilme/hf/model_folder.hpp>
 #include <ilme/lora/adapters.hpp>
 #include <ilme/nn/llama.hpp>
+#include <ilme/ops/memory.hpp>
 #include <ilme/optim/parameter_group.hpp>
 #include <ilme/text/chat_template.hpp>
 #include <ilme/text/tokenizer.hpp>
@@ -78,6 +79,7 @@ void finetune(const Options& options) {
 
 int main(int argc, char** argv) {
   ilme::reuse_large_allocations();
+  ilme::ops::count_tensor_memory();
   return ilme::run_program(
       argc, argv, "ilme-finetune",
       "Fine-tunes a model folder on conversations: a LoRA adapter in PEFT's layout, or with --full the whole model. "

@@ -15,6 +15,7 @@
 #include <ilme/evaluate/shards.hpp>
 #include <ilme/hf/model_folder.hpp>
 #include <ilme/nn/llama.hpp>
+#include <ilme/ops/memory.hpp>
 #include <ilme/optim/parameter_group.hpp>
 #include <ilme/optim/schedule.hpp>
 #include <ilme/text/tokenizer.hpp>
@@ -89,6 +90,7 @@ void pretrain(const Options& options) {
 
 int main(int argc, char** argv) {
   ilme::reuse_large_allocations();
+  ilme::ops::count_tensor_memory();
   return ilme::run_program(
       argc, argv, "ilme-pretrain",
       "Continues the pre-training of a model folder on token shards made by ilme-prepare. Documents are packed into "

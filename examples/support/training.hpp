@@ -37,6 +37,7 @@
 #include <ilme/train/tensorboard.hpp>
 #include <ilme/train/trainer.hpp>
 
+#include "support/memory_report.hpp"
 #include "support/model_output.hpp"
 
 namespace ilme {
@@ -54,6 +55,8 @@ struct TrainingOptions : ModelOutput {
   std::int64_t save_every = 0, keep = 2, log_every = 10, eval_every = 0;
   std::uint64_t seed = 0;
   std::string resume = "auto", tensorboard;
+  bool optimizer_in_backward = false;
+  MemoryOptions memory;
 
   void add_to(CLI::App& app) {
     app.add_option("--model", model, "Model folder to start from (Hugging Face layout)")->type_name("DIR")->required();
@@ -91,6 +94,11 @@ struct TrainingOptions : ModelOutput {
            "bytes each; bf16: a bf16 and an fp32 moment, 6 bytes, with stochastic rounding. LoRA adapters and "
            "--dtype fp32 are fp32 themselves and have fp32 moments either way")
         ->check(CLI::IsMember({"masters", "bf16"}));
+    app.add_flag(
+        "--optimizer-in-backward", optimizer_in_backward,
+        "Update each parameter and free its gradient as soon as backward has made it: no memory for gradients. "
+        "Needs --max-grad-norm 0 and --accumulate 1. A gradient that is not finite leaves its parameter alone, "
+        "but what was updated before it in the step stays so");
     app.add_option("--ops", ops, "fused operations, or reference: plain ATen ones to compare with")
         ->check(CLI::IsMember({"fused", "reference"}));
     app.add_option("--eval-every", eval_every, "Steps between evaluations; 0: only at the end");
@@ -102,6 +110,7 @@ struct TrainingOptions : ModelOutput {
     app.add_option("--seed", seed, "Seed of data order, dropout and adapters");
     app.add_option("--tensorboard", tensorboard, "Folder of TensorBoard files; default: tensorboard/ in --output")
         ->type_name("DIR");
+    memory.add_to(app);
     ModelOutput::add_to(app);
   }
 
@@ -238,12 +247,13 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
                                       .state = optim::parse_adamw_state(options.state),
                                       .seed = options.seed});
   train::Phases phases(parameters, run.phases, max_seconds);
-  train::Trainer trainer(model, loss::LinearCrossEntropy{{.vocabulary_size = nn::used_vocabulary(model)}}, optimizer,
-                         source,
+  const loss::LinearCrossEntropy loss{{.vocabulary_size = nn::used_vocabulary(model)}};
+  train::Trainer trainer(model, loss, optimizer, source,
                          {.total_steps = run.total_steps,
                           .accumulate = options.accumulate,
                           .max_grad_norm = options.max_grad_norm,
-                          .learning_rate = [&](std::int64_t step) { return phases.learning_rate(step); }});
+                          .learning_rate = [&](std::int64_t step) { return phases.learning_rate(step); },
+                          .optimizer_in_backward = options.optimizer_in_backward});
 
   const std::filesystem::path output = options.output;
   checkpoint::CheckpointStore store(output / "checkpoints", options.keep);
@@ -253,6 +263,16 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
     report_changed_settings(checkpoint->state.at("settings"), run.settings);
     std::fprintf(stderr, "resuming from %s (step %lld of %lld)\n", checkpoint->path.c_str(),
                  static_cast<long long>(trainer.step()), static_cast<long long>(run.total_steps));
+  }
+
+  model.train();
+  if (options.memory.report) {
+    report_memory(options.memory, trainer, loss, run.phases, options.batch_size,
+                  {.sequence_length = options.sequence_length,
+                   .vocabulary_size = model.config().vocab_size,
+                   .accumulate = options.accumulate > 1,
+                   .optimizer_in_backward = options.optimizer_in_backward},
+                  output / "memory.json");
   }
 
   train::MetricLog log;
@@ -295,7 +315,6 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
       trainer.step());
   train::LogMetrics log_metrics(log, options.log_every);
   train::TimeLimit limit(max_seconds);
-  model.train();
   if (run.evaluate) {
     trainer.run(stop, limit, phases, log_metrics, console, train::Evaluate(log, options.eval_every, evaluate),
                 checkpoints);

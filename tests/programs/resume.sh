@@ -41,6 +41,16 @@ for kind in pretrain bf16 finetune phases; do
   cmp whole-$kind/$result killed-$kind/$result || fail "$kind: the results differ"
 done
 
+# Updated in backward, the same curve.
+"${PRETRAIN[@]}" --max-grad-norm 0 --output unclipped >/dev/null 2>&1
+"${PRETRAIN[@]}" --max-grad-norm 0 --optimizer-in-backward --memory-report --output in-backward >log.txt 2>&1 ||
+  fail "--optimizer-in-backward: $(tail -n 3 log.txt)"
+diff <(losses unclipped) <(losses in-backward) || fail "--optimizer-in-backward changes the losses"
+grep -q 'largest batch within it' log.txt || fail "--memory-report says nothing: $(cat log.txt)"
+grep -q '"largest_batch_size"' in-backward/memory.json || fail "--memory-report writes no memory.json"
+refuses 2 "max_grad_norm is 1" new "${PRETRAIN[@]}" --optimizer-in-backward --output new
+refuses 2 "accumulate is 2" new "${PRETRAIN[@]}" --optimizer-in-backward --max-grad-norm 0 --accumulate 2 --output new
+
 # Without masters the run is another one, that learns as much; a checkpoint of one kind is refused by the other.
 cmp -s whole-pretrain/model.safetensors whole-bf16/model.safetensors && fail "--state bf16 changes nothing"
 paste <(losses whole-pretrain) <(losses whole-bf16) | tr -d '"los:' | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 0.1) exit 1 }' ||

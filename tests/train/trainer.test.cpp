@@ -96,6 +96,33 @@ TEST_CASE("training learns, in fp32 and in bf16 with fp32 masters") {
   CHECK(last < 0.5 * first);
 }
 
+TEST_CASE("the optimizer in backward learns what the ordinary step learns, and is refused where it cannot") {
+  const auto options = [](bool in_backward, double max_grad_norm = 0, std::int64_t accumulate = 1) {
+    return train::TrainerOptions{.total_steps = 30,
+                                 .accumulate = accumulate,
+                                 .max_grad_norm = max_grad_norm,
+                                 .learning_rate = optim::Schedule{optim::Decay::cosine, 1e-2, 0, 3, 30},
+                                 .optimizer_in_backward = in_backward};
+  };
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  Run ordinary(dtype), early(dtype);
+  train::Trainer a(ordinary.model, loss::LinearCrossEntropy{}, *ordinary.optimizer, ordinary.source, options(false));
+  train::Trainer b(early.model, loss::LinearCrossEntropy{}, *early.optimizer, early.source, options(true));
+  for (int step = 0; step < 8; ++step) {
+    const auto x = a.train_step(), y = b.train_step();
+    CHECK(x.loss == y.loss);
+    CHECK(x.grad_norm == Catch::Approx(y.grad_norm).epsilon(1e-5));
+  }
+  for (std::size_t i = 0; i < ordinary.model.parameters().size(); ++i) {
+    CHECK(at::equal(ordinary.model.parameters()[i], early.model.parameters()[i]));
+  }
+  Run refused(dtype);
+  for (const auto& bad : {options(true, 1.0), options(true, 0.0, 2)}) {
+    CHECK_THROWS_AS(train::Trainer(refused.model, loss::LinearCrossEntropy{}, *refused.optimizer, refused.source, bad),
+                    InputError);
+  }
+}
+
 TEST_CASE("accumulated micro-batches with unequal token counts equal one batch") {
   Run whole;
   Model model(test::tiny_config());

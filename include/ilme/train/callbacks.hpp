@@ -36,6 +36,10 @@ class Window {
     all.insert(all.end(), {{"tokens_per_second", tokens_per_second()},
                            {"loss_tokens", static_cast<double>(last_.loss_tokens)},
                            {"tokens_seen", static_cast<double>(trainer.positions_seen())}});
+    if (last_.backward_peak_bytes > 0) {
+      all.insert(all.end(), {{"memory/backward_peak_bytes", static_cast<double>(last_.backward_peak_bytes)},
+                             {"memory/update_peak_bytes", static_cast<double>(last_.update_peak_bytes)}});
+    }
     return all;
   }
 

@@ -27,6 +27,12 @@ struct Phase {
   std::function<double(std::int64_t step, double time_share)> learning_rate = {};
 };
 
+/// Whether a parameter of this name trains in the phase.
+inline bool trains(const Phase& phase, const std::string& name) {
+  const auto fits = [&](const std::string& pattern) { return optim::matches(pattern, name); };
+  return phase.trainable.empty() || std::any_of(phase.trainable.begin(), phase.trainable.end(), fits);
+}
+
 /// Freezes and thaws parameters as the steps go from phase to phase. A frozen parameter does not require gradients, so
 /// autograd computes none for it, and an optimizer leaves it alone: no update, no decay, no state before its first
 /// phase. Give it to Trainer::run as a callback, or call `before_step(trainer)` in a loop of your own; and
@@ -93,11 +99,6 @@ class Phases {
   }
 
  private:
-  static bool trains(const Phase& phase, const std::string& name) {
-    const auto fits = [&](const std::string& pattern) { return optim::matches(pattern, name); };
-    return phase.trainable.empty() || std::any_of(phase.trainable.begin(), phase.trainable.end(), fits);
-  }
-
   std::size_t index_of(std::int64_t step) const {
     std::size_t index = 0;
     while (index + 1 < phases_.size() && step > phases_[index].until_step) ++index;

@@ -21,9 +21,11 @@
 #include <ilme/data/concepts.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/nn/concepts.hpp>
+#include <ilme/ops/memory.hpp>
 #include <ilme/optim/clip.hpp>
 #include <ilme/optim/concepts.hpp>
 #include <ilme/optim/gradient_sink.hpp>
+#include <ilme/optim/optimizer_in_backward.hpp>
 
 namespace ilme::train {
 
@@ -32,7 +34,9 @@ struct TrainerOptions {
   std::int64_t accumulate = 1;                                  ///< micro-batches a step
   double max_grad_norm = 1.0;                                   ///< 0: no clipping
   std::function<double(std::int64_t step)> learning_rate = {};  ///< by step, counted from 1; optim::Schedule fits
-  std::int64_t max_bad_steps = 10;  ///< so many steps without a finite loss and norm, one after another, end the run
+  bool optimizer_in_backward = false;  ///< update each parameter, and free its gradient, as backward makes it; needs
+                                       ///< accumulate 1 and max_grad_norm 0 (optim/optimizer_in_backward.hpp)
+  std::int64_t max_bad_steps = 10;     ///< so many steps without a finite loss and norm, one after another, end the run
 };
 
 /// What one optimizer step did.
@@ -44,7 +48,12 @@ struct StepReport {
   std::int64_t loss_tokens = 0;  ///< tokens whose label counted
   std::int64_t positions = 0;    ///< positions computed, padding included
   double seconds = 0;
-  bool skipped = false;  ///< nothing was learnt: no counted token, or a loss or norm that is not finite
+  /// Nothing was learnt: no counted token, or a loss or norm that is not finite. With optimizer_in_backward those
+  /// parameters have learnt that backward came to before the first gradient that is not finite.
+  bool skipped = false;
+  /// The most that tensors held in forward and backward and in the update, bytes; 0 where they are not counted
+  /// (ops::count_tensor_memory).
+  std::int64_t backward_peak_bytes = 0, update_peak_bytes = 0;
 };
 
 /// Told of each step before it (`before_step(trainer)`; `trainer.step()` is the one before), after it, or both.
@@ -69,6 +78,8 @@ class Trainer {
         sink_(tensors(optimizer.named_parameters())) {
     if (options_.accumulate < 1) throw InputError("accumulate is ", options_.accumulate, ", expected 1 or more");
     if (!options_.learning_rate) throw InputError("TrainerOptions::learning_rate is not set");
+    if (options_.optimizer_in_backward) check_in_backward();
+    for (const auto& [name, parameter] : optimizer.named_parameters()) device_ = parameter.device();
   }
 
   /// One optimizer step. Throws RunError when the source has ended, and after too many steps in a row that taught
@@ -85,9 +96,8 @@ class Trainer {
     }
     positions_seen_ += report.positions;
     if (report.loss_tokens > 0) {
-      for (const auto& batch : micro_batches) report.loss += backward(batch);
+      options_.optimizer_in_backward ? learn_in_backward(micro_batches.front(), report) : learn(micro_batches, report);
       report.loss /= static_cast<double>(report.loss_tokens);
-      update(report);
     }
     report.skipped = report.loss_tokens == 0 || !std::isfinite(report.loss) || !std::isfinite(report.grad_norm);
     count_bad_steps(report);
@@ -148,6 +158,22 @@ class Trainer {
   }
 
  private:
+  void check_in_backward() const {
+    if (!optim::SingleParameterOptimizer<Optimizer>) {
+      throw InputError("the optimizer in backward needs an optimizer that updates one parameter at a time");
+    }
+    if (options_.max_grad_norm > 0) {
+      throw InputError(
+          "the optimizer in backward cannot clip to a global norm, which takes all gradients together: "
+          "max_grad_norm is ",
+          options_.max_grad_norm, ", expected 0");
+    }
+    if (options_.accumulate > 1) {
+      throw InputError("the optimizer in backward cannot accumulate gradients, which it frees at once: accumulate is ",
+                       options_.accumulate, ", expected 1");
+    }
+  }
+
   std::vector<data::PackedBatch> take_micro_batches() {
     std::vector<data::PackedBatch> batches;
     for (std::int64_t i = 0; i < options_.accumulate; ++i) {
@@ -172,7 +198,14 @@ class Trainer {
     return loss.sum.template item<double>();
   }
 
-  void update(StepReport& report) {
+  /// Puts the sum of token losses and the norm into the report, and updates.
+  void learn(const std::vector<data::PackedBatch>& micro_batches, StepReport& report) {
+    {
+      const ops::MemoryPhase phase(device_);
+      for (const auto& batch : micro_batches) report.loss += backward(batch);
+      report.backward_peak_bytes = phase.peak_bytes();
+    }
+    const ops::MemoryPhase phase(device_);
     const auto tokens = static_cast<double>(report.loss_tokens);
     report.grad_norm = optim::global_norm(sink_.gradients()).item<double>() / tokens;
     if (std::isfinite(report.loss) && std::isfinite(report.grad_norm)) {
@@ -181,6 +214,20 @@ class Trainer {
                       at::scalar_tensor(tokens * std::max(1.0, excess), at::kFloat));
     }
     sink_.clear();
+    report.update_peak_bytes = phase.peak_bytes();
+  }
+
+  /// The same with the optimizer in backward.
+  void learn_in_backward(const data::PackedBatch& batch, StepReport& report) {
+    if constexpr (optim::SingleParameterOptimizer<Optimizer>) {
+      const ops::MemoryPhase phase(device_);
+      const auto tokens = static_cast<double>(report.loss_tokens);
+      optim::OptimizerInBackward<Optimizer> in_backward(sink_, optimizer_);
+      in_backward.begin(report.learning_rate, at::scalar_tensor(tokens, at::kFloat));
+      report.loss = backward(batch);
+      report.grad_norm = in_backward.end() / tokens;
+      report.backward_peak_bytes = report.update_peak_bytes = phase.peak_bytes();
+    }
   }
 
   void count_bad_steps(const StepReport& report) {
@@ -219,6 +266,7 @@ class Trainer {
   Source& source_;
   TrainerOptions options_;
   optim::GradientSink sink_;
+  c10::Device device_ = c10::kCPU;
   std::int64_t step_ = 0, positions_seen_ = 0, bad_steps_ = 0;
   bool stop_requested_ = false;
   double earlier_seconds_ = 0;
