@@ -13,6 +13,7 @@
 #include <benchmark/benchmark.h>
 
 #include <ilme/core/allocator.hpp>
+#include <ilme/core/memory_size.hpp>
 #include <ilme/ops/gradient_receiver.hpp>
 #include <ilme/ops/linear_cross_entropy.hpp>
 
@@ -47,7 +48,8 @@ void linear_cross_entropy(benchmark::State& state) {
   const std::int64_t itemsize = type == at::kFloat ? 4 : 2;
   // Inputs and the weight's gradient, and for the whole logits their gradient, with ATen's three float32 copies.
   const std::int64_t logits = Loss == fused ? 0 : rows * vocabulary * (Loss == aten ? 2 * itemsize + 12 : itemsize);
-  if (vocabulary * size * (itemsize + 8) + logits > benchmarks::available_bytes() * 9 / 10) {
+  if (static_cast<std::uint64_t>(vocabulary * size * (itemsize + 8) + logits) >
+      available_memory().value_or(0) * 9 / 10) {
     return state.SkipWithError("does not fit in memory");
   }
   const at::Tensor hidden = at::randn({rows, size}).to(type).requires_grad_();

@@ -9,6 +9,8 @@
 #include <ilme/ops/adamw_step.hpp>
 #include <ilme/optim/clip.hpp>
 
+#include "../support/peak_memory.hpp"
+
 namespace {
 
 enum Mode : std::int64_t { float32, masters, stochastic };  // what the argument "mode" means
@@ -37,11 +39,17 @@ void count(benchmark::State& state, std::int64_t bytes_an_element) {
 }
 constexpr std::int64_t kBytes[] = {4 + 3 * 8, 4 + 3 * 8 + 2, 4 + 8 + 2 * 4};  // by mode
 
+template <class Call>
+void count_peak(benchmark::State& state, Call call) {
+  state.counters["peak_bytes"] = static_cast<double>(ilme::benchmarks::peak_bytes(call));
+}
+
 void one_pass(benchmark::State& state) {
   const Mode mode = static_cast<Mode>(state.range(1));
   auto all = parameters(state.range(0), mode);
   const at::Tensor divisor = at::scalar_tensor(1.5, at::kFloat);
   for (auto _ : state) ilme::ops::adamw_step(all, {}, divisor);
+  count_peak(state, [&] { ilme::ops::adamw_step(all, {}, divisor); });
   count(state, kBytes[mode]);
 }
 
@@ -72,6 +80,7 @@ void composed(benchmark::State& state) {
   auto all = parameters(state.range(0), mode);
   const at::Tensor divisor = at::scalar_tensor(1.5, at::kFloat);
   for (auto _ : state) ilme::ops::adamw_step_reference(all, {}, divisor);
+  count_peak(state, [&] { ilme::ops::adamw_step_reference(all, {}, divisor); });
   count(state, kBytes[mode]);
 }
 

@@ -1,8 +1,6 @@
 /// What ilme-pretrain and ilme-finetune share: their options, and a run with everything people see around it.
 #pragma once
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -24,6 +22,7 @@
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/core/progress.hpp>
+#include <ilme/core/resident_memory.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/nn/concepts.hpp>
 #include <ilme/optim/adamw.hpp>
@@ -215,13 +214,6 @@ inline void report_changed_settings(const Json& before, const Json& now) {
   }
 }
 
-/// Highest resident memory of this process so far, in bytes.
-inline double peak_memory_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024.0;
-}
-
 /// What a program gives to its run beside the options.
 struct TrainingRun {
   std::string label;  ///< for the progress bar
@@ -326,7 +318,8 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
   const auto positions = static_cast<double>(trainer.positions_seen() - first_position);
   std::fprintf(stderr, "%lld steps in %s, %s tokens/s, peak memory %s\n",
                static_cast<long long>(trainer.step() - first_step), format_duration(seconds).c_str(),
-               format_count(seconds > 0 ? positions / seconds : 0).c_str(), format_bytes(peak_memory_bytes()).c_str());
+               format_count(seconds > 0 ? positions / seconds : 0).c_str(),
+               format_bytes(static_cast<double>(resident_peak_bytes().value_or(0))).c_str());
   const auto at_step = [&](const char* text, const char* rest) {
     std::fprintf(stderr, "%s at step %lld of %lld; %s\n", text, static_cast<long long>(trainer.step()),
                  static_cast<long long>(run.total_steps), rest);
