@@ -36,10 +36,6 @@ class Window {
     all.insert(all.end(), {{"tokens_per_second", tokens_per_second()},
                            {"loss_tokens", static_cast<double>(last_.loss_tokens)},
                            {"tokens_seen", static_cast<double>(trainer.positions_seen())}});
-    if (last_.backward_peak_bytes > 0) {
-      all.insert(all.end(), {{"memory/backward_peak_bytes", static_cast<double>(last_.backward_peak_bytes)},
-                             {"memory/update_peak_bytes", static_cast<double>(last_.update_peak_bytes)}});
-    }
     return all;
   }
 
@@ -73,7 +69,7 @@ inline std::string printed(double value) {
 /// Writes every `every`-th step's figures to a log. `loss`, `grad_norm` and `learning_rate` are the step's own,
 /// `tokens_per_second` is of all positions computed since the last record. Where groups of parameters have learning
 /// rates of their own, `learning_rate` is that of the rest (of the first group when nothing else trains) and
-/// `learning_rate/<pattern>` that of each group.
+/// `learning_rate/<pattern>` that of each group. `memory/...` is what tensors held at most, where that is counted.
 class LogMetrics {
  public:
   LogMetrics(const MetricLog& log, std::int64_t every) : log_(log), every_(every) {}
@@ -82,7 +78,12 @@ class LogMetrics {
   void on_step(Trainer& trainer, const StepReport& report) {
     window_.add(report);
     if (report.step % every_ != 0 && report.step != trainer.total_steps()) return;
-    log_.write(report.step, window_.metrics(trainer));
+    Metrics metrics = window_.metrics(trainer);
+    if (report.backward_peak_bytes > 0) {
+      metrics.emplace_back("memory/backward_peak_bytes", static_cast<double>(report.backward_peak_bytes));
+      metrics.emplace_back("memory/update_peak_bytes", static_cast<double>(report.update_peak_bytes));
+    }
+    log_.write(report.step, metrics);
     window_ = {};
   }
 

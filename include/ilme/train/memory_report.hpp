@@ -56,6 +56,7 @@ class MemoryReport {
 
   std::int64_t weights = 0, gradients = 0, optimizer_state = 0;
   std::int64_t program = 0;  ///< code, libraries and caches of the process, other tensors
+  double overhead = 0;       ///< what the heap takes beyond tensors in a step, as a share of step_bytes
   std::vector<Moment> moments;
 
   /// The peak above the other parts: gradients that exist by then, activations, temporaries.
@@ -66,7 +67,12 @@ class MemoryReport {
   }
   /// Activations and temporaries, beyond all gradients.
   std::int64_t activations(std::int64_t rows) const { return std::max<std::int64_t>(step_bytes(rows) - gradients, 0); }
-  std::int64_t total(std::int64_t rows) const { return program + weights + optimizer_state + step_bytes(rows); }
+  std::int64_t heap_overhead(std::int64_t rows) const {
+    return static_cast<std::int64_t>(overhead * static_cast<double>(step_bytes(rows)));
+  }
+  std::int64_t total(std::int64_t rows) const {
+    return program + weights + optimizer_state + step_bytes(rows) + heap_overhead(rows);
+  }
 
   /// The largest number of rows whose total is within the limit; 0 when not even one is.
   std::int64_t largest_batch(std::int64_t limit) const {
@@ -83,6 +89,7 @@ class MemoryReport {
             {"gradients", gradients},
             {"optimizer_state", optimizer_state},
             {"activations", activations(rows)},
+            {"heap_overhead", heap_overhead(rows)},
             {"program", program},
             {"total", total(rows)},
             {"limit", limit},
@@ -98,6 +105,7 @@ class MemoryReport {
     add("gradients", gradients);
     add("optimizer state", optimizer_state);
     add("activations and temporaries", activations(rows));
+    add("gaps in the heap", heap_overhead(rows));
     add("program", program);
     add("sum, at " + std::to_string(rows) + (rows == 1 ? " row" : " rows"), total(rows));
     add("limit", limit);
@@ -187,9 +195,12 @@ MemoryReport measure_memory(Model& model, Loss loss, const Optimizer& optimizer,
   // From so many rows on that what is cut into chunks is cut. The first run fills caches and makes the sums.
   const std::int64_t rows = std::max<std::int64_t>(1, 2048 / options.sequence_length);
   detail::step_peaks(model, loss, sink, 1, options);
+  if (device.is_cpu()) ::malloc_trim(0);
+  const bool resident_known = device.is_cpu() && reset_resident_peak();
   const detail::StepPeaks one = detail::step_peaks(model, loss, sink, 1, options);
   const detail::StepPeaks few = rows == 1 ? one : detail::step_peaks(model, loss, sink, rows, options);
   const detail::StepPeaks more = detail::step_peaks(model, loss, sink, 2 * rows, options);
+  const auto resident_peak = resident_known ? resident_peak_bytes() : std::nullopt;
   sink.clear();
   generator.set_state(random_state);
   TORCH_CHECK(one.freed == few.freed && few.freed == more.freed,
@@ -211,6 +222,12 @@ MemoryReport measure_memory(Model& model, Loss loss, const Optimizer& optimizer,
     if (const auto resident = resident_bytes()) process = static_cast<std::int64_t>(*resident);
   }
   report.program = std::max<std::int64_t>(0, process - known);
+  if (resident_peak) {
+    const std::int64_t held = options.accumulate ? report.gradients : 0;  // by `process` no more
+    const std::int64_t peak = *std::max_element(more.peaks.begin(), more.peaks.end()) + held;
+    report.overhead = std::max(0.0, static_cast<double>(static_cast<std::int64_t>(*resident_peak) - process - peak) /
+                                        static_cast<double>(peak));
+  }
   return report;
 }
 
