@@ -30,7 +30,11 @@ void embedding(benchmark::State& state) {
 }
 
 void shapes(benchmark::internal::Benchmark* benchmark) {
-  benchmark->ArgNames({"tokens", "size", "vocabulary"})->UseRealTime()->Unit(benchmark::kMicrosecond)->MinTime(0.1);
+  benchmark->ArgNames({"tokens", "size", "vocabulary"})
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond)
+      ->MinWarmUpTime(0.1)
+      ->MinTime(0.2);
   for (const auto& [tokens, size, vocabulary] :
        {std::tuple{512, 1024, 32000}, std::tuple{2048, 2048, 32000}, std::tuple{2048, 2048, 128256},
         std::tuple{8192, 4096, 32000}, std::tuple{32768, 1024, 32000}}) {

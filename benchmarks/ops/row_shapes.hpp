@@ -12,7 +12,11 @@ namespace ilme::bench {
 
 /// Arguments: rows (tokens), size (of a row), dtype (0 float32, 1 bf16), whether the backward runs too.
 inline void row_shapes(benchmark::internal::Benchmark* benchmark) {
-  benchmark->ArgNames({"rows", "size", "bf16", "backward"})->UseRealTime()->Unit(benchmark::kMicrosecond)->MinTime(0.1);
+  benchmark->ArgNames({"rows", "size", "bf16", "backward"})
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond)
+      ->MinWarmUpTime(0.1)
+      ->MinTime(0.2);
   for (const int backward : {0, 1}) {
     for (const auto& [rows, size] : {std::pair{512, 1024}, std::pair{2048, 2048}, std::pair{2048, 4096},
                                      std::pair{8192, 2048}, std::pair{32768, 1024}}) {
