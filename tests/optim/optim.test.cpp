@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include <ilme/core/error.hpp>
-#include <ilme/ops/cross_entropy.hpp>
+#include <ilme/ops/linear_cross_entropy.hpp>
 #include <ilme/optim/adamw.hpp>
 #include <ilme/optim/clip.hpp>
 #include <ilme/optim/concepts.hpp>
