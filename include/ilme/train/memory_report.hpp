@@ -38,6 +38,8 @@ struct MemoryReportOptions {
 
 /// Bytes by what takes them. The peak of a step is made of moments of its backward, and which of them is the highest
 /// depends on the batch: early all activations are there and no gradients, late it is the other way round.
+/// What tensors take is foreseen within a few percent; not what oneDNN comes to keep for products of shapes that were
+/// not tried (core/allocator.hpp bounds it), which can be a quarter of the process where the batch is small.
 class MemoryReport {
  public:
   /// Bytes beyond the model and the optimizer's state: fixed + rows * per_row from `from` rows on; with fewer, between
