@@ -25,6 +25,7 @@
 #include <ilme/core/resident_memory.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/nn/concepts.hpp>
+#include <ilme/nn/recompute.hpp>
 #include <ilme/optim/adamw.hpp>
 #include <ilme/optim/parameter_group.hpp>
 #include <ilme/optim/schedule.hpp>
@@ -55,6 +56,7 @@ struct TrainingOptions : ModelOutput {
   std::uint64_t seed = 0;
   std::string resume = "auto", tensorboard;
   bool optimizer_in_backward = false;
+  std::string checkpoint_activations = "none";
   MemoryOptions memory;
 
   void add_to(CLI::App& app) {
@@ -98,6 +100,12 @@ struct TrainingOptions : ModelOutput {
         "Update each parameter and free its gradient as soon as backward has made it: no memory for gradients. "
         "Needs --max-grad-norm 0 and --accumulate 1. A gradient that is not finite leaves its parameter alone, "
         "but what was updated before it in the step stays so");
+    app.add_option(
+           "--checkpoint-activations", checkpoint_activations,
+           "What is kept of a step for its backward. none: all that it needs; selective: norms, SwiGLU and attention "
+           "are computed again, a third less memory at nearly the same speed; block: only each block's input is kept, "
+           "least memory, about a fifth slower")
+        ->check(CLI::IsMember({"none", "block", "selective"}));
     app.add_option("--ops", ops, "fused operations, or reference: plain ATen ones to compare with")
         ->check(CLI::IsMember({"fused", "reference"}));
     app.add_option("--eval-every", eval_every, "Steps between evaluations; 0: only at the end");
@@ -257,6 +265,7 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
                  static_cast<long long>(trainer.step()), static_cast<long long>(run.total_steps));
   }
 
+  model.set_activation_checkpointing(nn::parse_activation_checkpointing(options.checkpoint_activations));
   model.train();
   if (options.memory.report) {
     report_memory(options.memory, trainer, loss, run.phases, options.batch_size,

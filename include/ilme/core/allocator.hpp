@@ -20,9 +20,8 @@ namespace ilme {
 /// steps (a model of 135M parameters by 0.2 GB a step). The environment variables win. Call it first in main().
 inline void reuse_large_allocations() {
 #if defined(__GLIBC__)
-  constexpr int kNever = 1 << 30;
-  ::mallopt(M_MMAP_THRESHOLD, kNever);
-  ::mallopt(M_TRIM_THRESHOLD, kNever);
+  ::mallopt(M_MMAP_MAX, 0);         // a threshold would let blocks above it go back
+  ::mallopt(M_TRIM_THRESHOLD, -1);  // never
   ::mallopt(M_TOP_PAD, 64 << 20);
 #endif
   for (const char* cache : {"LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}) {
