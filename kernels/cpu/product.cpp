@@ -27,6 +27,7 @@ constexpr std::int64_t kBytes = 1024;       // of a row of a block: a block lies
 constexpr std::int64_t kPanelBytes = 4096;  // of a panel's depth: it lies in the third-level cache
 constexpr std::int64_t kMostRows = 2048;    // of c that share a panel
 constexpr std::int64_t kLeastRows = 256;
+constexpr std::int64_t kSkew = 16;       // keeps rows of sums out of each other's places in the cache
 constexpr std::int64_t kDepthUnit = 32;  // depths are padded to its multiples, so that there are few shapes of blocks
 
 /// Rows [m_begin, m_end) and columns [n_begin, n_end) of c.
@@ -114,7 +115,8 @@ void product_part(const MatrixProduct& p, const Part& part) {
   std::uint32_t* const pairs = scratch<std::uint32_t>(pair_memory, sizeof(T) == 2 ? kRows * kDepth / 2 : 0);
   const std::int64_t columns = part.n_end - part.n_begin, rows = part.m_end - part.m_begin;
   const bool rounds = p.c_dtype != DType::float32, passes = p.k > kPanel;
-  float* const sums = rounds ? scratch<float>(c_memory, (passes ? rows : kRows) * columns) : nullptr;
+  const std::int64_t sum_stride = columns + kSkew;
+  float* const sums = rounds ? scratch<float>(c_memory, (passes ? rows : kRows) * sum_stride) : nullptr;
   for (std::int64_t panel = 0; panel < p.k; panel += kPanel) {
     const std::int64_t end = std::min(p.k, panel + kPanel);
     const auto padded_depth = [&](std::int64_t k) {
@@ -129,9 +131,9 @@ void product_part(const MatrixProduct& p, const Part& part) {
     }
     for (std::int64_t m = part.m_begin; m < part.m_end; m += kRows) {
       const std::int64_t count = std::min(kRows, part.m_end - m);
-      float* const sum = rounds ? sums + (passes ? (m - part.m_begin) * columns : 0)
+      float* const sum = rounds ? sums + (passes ? (m - part.m_begin) * sum_stride : 0)
                                 : static_cast<float*>(p.c) + m * p.c_stride + part.n_begin;
-      const std::int64_t stride = rounds ? columns : p.c_stride;
+      const std::int64_t stride = rounds ? sum_stride : p.c_stride;
       for (std::int64_t k = panel; k < end; k += kDepth) {
         const std::int64_t padded = padded_depth(k);
         pack_a(p, m, count, k, std::min(kDepth, end - k), padded, a, pairs);
@@ -141,7 +143,7 @@ void product_part(const MatrixProduct& p, const Part& part) {
         }
       }
       if (rounds && end == p.k) {
-        kPackingAvx512.round(sum, columns, count, columns,
+        kPackingAvx512.round(sum, sum_stride, count, columns,
                              static_cast<std::uint16_t*>(p.c) + m * p.c_stride + part.n_begin, p.c_stride);
       }
     }
