@@ -21,14 +21,13 @@
 #include <ilme/core/json.hpp>
 #include <ilme/core/progress.hpp>
 #include <ilme/core/random.hpp>
+#include <ilme/core/resident_memory.hpp>
 #include <ilme/data/collate.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/nn/llama.hpp>
 #include <ilme/optim/adamw.hpp>
 #include <ilme/optim/clip.hpp>
 #include <ilme/optim/gradient_sink.hpp>
-
-#include "support/process_memory.hpp"
 
 namespace {
 
@@ -139,7 +138,7 @@ void run(const Options& options, const Loss& loss) {
   const nn::LlamaConfig config = model_config(options);
   const at::ScalarType type = options.dtype == "fp32" ? at::kFloat : at::kBFloat16;
   const std::int64_t tokens = options.batch * options.sequence;
-  const benchmarks::ProcessMemory before;
+  const auto libraries = static_cast<std::int64_t>(resident_bytes().value_or(0));
   Model model(config, at::TensorOptions(type));
   model.initialize(/*seed=*/1);
   model.set_activation_checkpointing(nn::parse_activation_checkpointing(options.checkpoint));
@@ -176,7 +175,8 @@ void run(const Options& options, const Loss& loss) {
     phase("optimizer");
     if (step >= options.warmup) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
-  const std::int64_t peak = benchmarks::ProcessMemory().peak;  // before the matrix products below
+  // Before the matrix products below.
+  const auto peak = static_cast<std::int64_t>(resident_peak_bytes().value_or(0));
 
   std::int64_t weights = 0, gradients = 0, state = 0;
   for (const auto& [name, parameter] : parameters) {
@@ -193,12 +193,12 @@ void run(const Options& options, const Loss& loss) {
                        {"matmul_share", step_flops(config, tokens) / step_seconds / rate},
                        {"matmul_flops_per_second", rate},
                        {"peak_memory_bytes", peak},
-                       {"library_memory_bytes", before.resident},
+                       {"library_memory_bytes", libraries},
                        {"model_state_bytes", weights + gradients + state},
                        {"weight_bytes", weights},
                        {"gradient_bytes", gradients},
                        {"optimizer_bytes", state},
-                       {"above_model_state_bytes", peak - before.resident - weights - gradients - state},
+                       {"above_model_state_bytes", peak - libraries - weights - gradients - state},
                        {"loss", last_loss},
                        {"checkpoint_activations", options.checkpoint},
                        {"state", options.state},
@@ -214,7 +214,7 @@ void run(const Options& options, const Loss& loss) {
   std::printf("peak %s: weights %s, gradients %s, optimizer %s, libraries %s, above them %s\n",
               format_bytes(static_cast<double>(peak)).c_str(), format_bytes(static_cast<double>(weights)).c_str(),
               format_bytes(static_cast<double>(gradients)).c_str(), format_bytes(static_cast<double>(state)).c_str(),
-              format_bytes(static_cast<double>(before.resident)).c_str(),
+              format_bytes(static_cast<double>(libraries)).c_str(),
               format_bytes(result["above_model_state_bytes"].get<double>()).c_str());
   for (const auto& [name, value] : times.items()) {
     std::printf("  %-14s %7.3f s  %5.1f %%\n", name.c_str(), value.template get<double>(),

@@ -3,8 +3,9 @@
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 
-#include <ilme/core/allocator.hpp>
 #include <ilme/ops/matrix_product.hpp>
+
+#include "ops/row_shapes.hpp"
 
 namespace {
 
@@ -62,9 +63,4 @@ BENCHMARK(product<false>)->Name("aten")->Apply(shapes);
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  ilme::reuse_large_allocations();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-}
+int main(int argc, char** argv) { return ilme::bench::run(argc, argv); }

@@ -60,15 +60,6 @@ inline std::int64_t chunk_rows(std::int64_t counted, std::int64_t logit_bytes_pe
   return std::min(largest, ((counted + chunks - 1) / chunks + 15) / 16 * 16);
 }
 
-/// c = a @ b in c's memory.
-inline void product_into(at::Tensor c, const at::Tensor& a, const at::Tensor& b) {
-  if (has_product_kernel(a, b)) {
-    product_kernel(c, a, b, /*add=*/false);
-  } else {
-    at::mm_out(c, a, b);
-  }
-}
-
 /// Where the gradients of a head are summed; undefined ones are not wanted.
 struct HeadGradients {
   at::Tensor hidden;          // of hidden's shape and dtype

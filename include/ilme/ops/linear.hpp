@@ -47,7 +47,7 @@ inline at::Tensor few_rows_linear(const at::Tensor& x, const at::Tensor& weight,
   return y;
 }
 
-/// Saves x only where the weight trains, and the weight only where x needs a gradient.
+/// Saves x only where the weight trains.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {

@@ -41,12 +41,21 @@ inline void product_kernel(at::Tensor& c, const at::Tensor& a, const at::Tensor&
        *kernel_dtype(a.scalar_type()), *kernel_dtype(c.scalar_type())}));
 }
 
-/// a @ b in their dtype: a [m, k], b [k, n], either may be a transposed view. No autograd.
-inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+/// a @ b in their dtype into c [m, n] with contiguous rows: a [m, k], b [k, n], either may be a transposed view. No
+/// autograd.
+inline void product_into(at::Tensor c, const at::Tensor& a, const at::Tensor& b) {
   const c10::NoGradGuard no_gradient;
-  if (!has_product_kernel(a, b)) return at::mm(a, b);
-  at::Tensor c = at::empty({a.size(0), b.size(1)}, a.options());
-  product_kernel(c, a, b, /*add=*/false);
+  if (has_product_kernel(a, b)) {
+    product_kernel(c, a, b, /*add=*/false);
+  } else {
+    at::mm_out(c, a, b);
+  }
+}
+
+/// The same in a new tensor.
+inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor c = at::empty({a.size(0), b.size(1)}, a.options().requires_grad(false));
+  product_into(c, a, b);
   return c;
 }
 
