@@ -17,12 +17,14 @@ inline Words mixed(Words word) {
   return word ^ (word >> 16);
 }
 
-/// Random words of the elements [at, at + 16), where `at` is a multiple of 16.
+/// Random words of the elements [at, at + 16).
 inline Words random_words(std::uint64_t key, std::int64_t at) {
   constexpr Words kLane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const std::uint64_t counter = static_cast<std::uint64_t>(at);
-  const Words word = mixed(kLane + static_cast<std::uint32_t>(counter + key));
-  return mixed(word + static_cast<std::uint32_t>((key >> 32) + (counter >> 32)));
+  const std::uint64_t first = static_cast<std::uint64_t>(at);
+  const Words low = kLane + static_cast<std::uint32_t>(first);
+  const Words carry = reinterpret_cast<Words>(low < kLane) & 1;
+  const Words word = mixed(low + static_cast<std::uint32_t>(key));
+  return mixed(word + carry + static_cast<std::uint32_t>((key >> 32) + (first >> 32)));
 }
 
 /// A bf16 that was rounded already: the upper half of a float32.
@@ -66,7 +68,7 @@ void update(const AdamWStep& a, const AdamWTensor& t, std::int64_t begin, std::i
     const Floats value = load(precise + at) * t.shrink - t.step_size * m / (square_root(v) * t.root_scale + epsilon);
     store(v, t.exp_avg_sq + at);
     if constexpr (kStochastic) {
-      const Words random = random_words(t.key, at);
+      const Words random = random_words(t.key, t.first_element + at);
       store(round_stochastically(value, random & 0xFFFF), reinterpret_cast<Upper*>(precise) + at);
       store(round_stochastically(m, random >> 16), reinterpret_cast<Upper*>(exp_avg) + at);
     } else {

@@ -101,18 +101,18 @@ TEST_CASE("adamw_step equals its twin for a list of tensors of odd sizes, over m
 }
 
 TEST_CASE("rounding words are the documented function of key and element") {
-  const at::Tensor words = ilme::ops::detail::rounding_words(0x0123456789ABCDEF, (1 << 20) + 1, at::kCPU);
+  const at::Tensor words = ilme::ops::detail::rounding_words(0x0123456789ABCDEF, 0, (1 << 20) + 1, at::kCPU);
   const std::int64_t places[] = {0, 1, 2, 100, 1 << 20};
   const std::int64_t values[] = {965615817, 4100031084, 3247146520, 1591123358, 2531516010};
   for (int i = 0; i < 5; ++i) CHECK(words[places[i]].item<std::int64_t>() == values[i]);
-  const at::Tensor wrapped = ilme::ops::detail::rounding_words(0xFFFFFFFFFFFFFFFF, 2, at::kCPU);
+  const at::Tensor wrapped = ilme::ops::detail::rounding_words(0xFFFFFFFFFFFFFFFF, 0, 2, at::kCPU);
   CHECK(wrapped[0].item<std::int64_t>() == 3792759280);
   CHECK(wrapped[1].item<std::int64_t>() == 2180083513);
   // Every bit is set half of the time, and neighbours, keys and halves have nothing to do with each other.
   const auto bit = [](const at::Tensor& from, int i) {
     return from.bitwise_right_shift(i).bitwise_and(1).to(at::kFloat) * 2 - 1;
   };
-  const at::Tensor next = ilme::ops::detail::rounding_words(0x0123456789ABCDF0, (1 << 20) + 1, at::kCPU);
+  const at::Tensor next = ilme::ops::detail::rounding_words(0x0123456789ABCDF0, 0, (1 << 20) + 1, at::kCPU);
   const double bound = 5.0 / 1024;  // of a mean of 2^20 signs, five standard deviations
   for (int i = 0; i < 32; ++i) {
     CAPTURE(i);

@@ -55,6 +55,37 @@ TEST_CASE("a bf16 parameter follows its fp32 master") {
   CHECK(at::equal(low, high.to(at::kBFloat16)));
 }
 
+TEST_CASE("AdamW on slices updates them as in the whole, stochastic rounding and decay included") {
+  const AdamWState state = GENERATE(AdamWState::masters, AdamWState::bf16);
+  const at::Tensor start = random({7, 11});
+  at::Tensor whole = leaf(start, at::kBFloat16), norm = leaf(random({5}), at::kBFloat16);
+  const at::Tensor parts = whole.detach().clone().flatten(), norm_parts = norm.detach().clone();
+  const AdamWOptions options{.state = state, .seed = 3};
+  AdamW one({{"w", whole}, {"norm", norm}}, options);
+  const std::int64_t cuts[] = {0, 13, 13, 30, 77}, norm_cuts[] = {0, 5, 5, 5, 5};
+  std::vector<AdamW> ranks;
+  for (int r = 0; r < 4; ++r) {
+    ranks.emplace_back(
+        std::vector<ParameterSlice>{
+            {"w", parts.narrow(0, cuts[r], cuts[r + 1] - cuts[r]), {7, 11}, cuts[r]},
+            {"norm", norm_parts.narrow(0, norm_cuts[r], norm_cuts[r + 1] - norm_cuts[r]), {5}, norm_cuts[r]}},
+        options);
+  }
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    std::vector<at::Tensor> gradients{random({7, 11}, at::kFloat, step), random({5}, at::kFloat, 50 + step)};
+    for (int r = 0; r < 4; ++r) {
+      std::vector<at::Tensor> pieces{gradients[0].flatten().narrow(0, cuts[r], cuts[r + 1] - cuts[r]),
+                                     gradients[1].narrow(0, norm_cuts[r], norm_cuts[r + 1] - norm_cuts[r])};
+      ranks[static_cast<std::size_t>(r)].step(pieces, 0.01, at::scalar_tensor(2.0, at::kFloat));
+    }
+    one.step(gradients, 0.01, at::scalar_tensor(2.0, at::kFloat));
+  }
+  CHECK(at::equal(whole.flatten(), parts));
+  CHECK(at::equal(norm, norm_parts));
+  CHECK(ranks[1].slices()[0].end() == 13);
+  CHECK(one.slices()[0].is_whole());
+}
+
 TEST_CASE("AdamW's state survives a round trip exactly; a wrong shape is refused") {
   const auto gradient = [](std::uint64_t step) { return std::vector<at::Tensor>{random({3, 3}, at::kFloat, step)}; };
   at::Tensor a = leaf(random({3, 3}), at::kBFloat16), b = leaf(random({3, 3}), at::kBFloat16);

@@ -206,7 +206,9 @@ struct AdamWTensor {
   float shrink;      // 1 - learning rate * weight decay
   float step_size;   // learning rate / (1 - beta1^step)
   float root_scale;  // 1 / sqrt(1 - beta2^step)
-  /// For stochastic rounding, element e has the random word h(h(low(e) + low(key)) + high(e) + high(key)) of 32 bits, h
+  /// Where the tensor begins in the one that it is a part of, in elements; for stochastic rounding only.
+  std::int64_t first_element;
+  /// For stochastic rounding, element e (of the whole) has the random word h(h(low(e) + low(key)) + high(e) + high(key)) of 32 bits, h
   /// being the last step of MurmurHash3 (Appleby), low and high the halves of 64 bits. Its low half rounds the
   /// parameter, the high half exp_avg.
   std::uint64_t key;

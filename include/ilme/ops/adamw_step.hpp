@@ -30,12 +30,14 @@ struct AdamWTensors {
   std::int64_t step = 1;  ///< updates of this parameter, this one included
   double learning_rate = 0, weight_decay = 0;
   std::uint64_t key = 0;  ///< what stochastic rounding depends on, beside the element's place
+  /// Where these tensors begin in what they are a part of, in elements: a part is rounded as it would be in the whole.
+  std::int64_t first_element = 0;
 };
 
 namespace detail {
 
-/// The random words of `count` elements for a key (kernels/abi.hpp says how), int64.
-inline at::Tensor rounding_words(std::uint64_t key, std::int64_t count, const at::Device& device) {
+/// The random words of `count` elements from `first` on for a key (kernels/abi.hpp says how), int64.
+inline at::Tensor rounding_words(std::uint64_t key, std::int64_t first, std::int64_t count, const at::Device& device) {
   constexpr std::int64_t kWord = 0xFFFFFFFF;
   const auto mix = [](at::Tensor word) {
     word = word.bitwise_and_(kWord);
@@ -43,7 +45,7 @@ inline at::Tensor rounding_words(std::uint64_t key, std::int64_t count, const at
     word = word.bitwise_xor_(word.bitwise_right_shift(13)).mul_(0xC2B2AE35L).bitwise_and_(kWord);
     return word.bitwise_xor_(word.bitwise_right_shift(16));
   };
-  const at::Tensor element = at::arange(count, at::TensorOptions(at::kLong).device(device));
+  const at::Tensor element = at::arange(first, first + count, at::TensorOptions(at::kLong).device(device));
   const auto low = static_cast<std::int64_t>(key & kWord), high = static_cast<std::int64_t>(key >> 32);
   return mix(mix(element.bitwise_and(kWord).add_(low)).add_(element.bitwise_right_shift(32)).add_(high));
 }
@@ -76,7 +78,7 @@ inline void adamw_step_reference(const std::vector<AdamWTensors>& tensors, const
     const at::Tensor root = t.exp_avg_sq.sqrt().div_(std::sqrt(correction2)).add_(rule.epsilon);
     value.addcdiv_(exp_avg, root, -t.learning_rate / correction1);
     if (stochastic) {
-      const at::Tensor words = detail::rounding_words(t.key, value.numel(), value.device());
+      const at::Tensor words = detail::rounding_words(t.key, t.first_element, value.numel(), value.device());
       t.parameter.copy_(detail::round_stochastically(value, words.bitwise_and(0xFFFF)));
       t.exp_avg.copy_(detail::round_stochastically(exp_avg, words.bitwise_right_shift(16)));
     } else if (t.master.defined()) {
@@ -105,6 +107,7 @@ inline kernels::AdamWTensor kernel_tensor(const AdamWTensors& t, const AdamWRule
           static_cast<float>(1 - t.learning_rate * t.weight_decay),
           static_cast<float>(t.learning_rate / (1 - std::pow(rule.beta1, step))),
           static_cast<float>(1 / std::sqrt(1 - std::pow(rule.beta2, step))),
+          t.first_element,
           t.key};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -17,6 +18,7 @@
 #include <ilme/core/random.hpp>
 #include <ilme/ops/adamw_step.hpp>
 #include <ilme/optim/parameter_group.hpp>
+#include <ilme/optim/parameter_slice.hpp>
 
 namespace ilme::optim {
 
@@ -50,14 +52,23 @@ struct AdamWOptions {
 class AdamW {
  public:
   /// Throws InputError for a group whose pattern matches no parameter.
-  explicit AdamW(NamedParameters parameters, const AdamWOptions& options = {})
-      : parameters_(std::move(parameters)), options_(options), states_(parameters_.size()) {
+  explicit AdamW(const NamedParameters& parameters, const AdamWOptions& options = {})
+      : AdamW(whole_slices(parameters), options) {}
+
+  /// Updates this rank's slices as they would be in the whole parameters. Every rank must give all that train, in the
+  /// same order, empty slices too.
+  template <std::same_as<std::vector<ParameterSlice>> Slices>  // a template: no list of pairs is taken for slices
+  explicit AdamW(Slices slices, const AdamWOptions& options = {})
+      : slices_(std::move(slices)), options_(options), states_(slices_.size()) {
+    for (const ParameterSlice& slice : slices_) parameters_.emplace_back(slice.name, slice.tensor);
     for (const ParameterGroup& group : options.groups) require_match(group.pattern, parameters_);
-    for (const auto& [name, parameter] : parameters_) rules_.push_back(rule_for(name, parameter));
+    for (const ParameterSlice& slice : slices_) rules_.push_back(rule_for(slice));
   }
 
   /// What it may update, in the order of `step`'s gradients.
   const NamedParameters& named_parameters() const { return parameters_; }
+  /// The same, with their place in the whole parameters.
+  const std::vector<ParameterSlice>& slices() const { return slices_; }
 
   /// Those that have been updated: the others are what they were at the start.
   NamedParameters updated_parameters() const {
@@ -166,18 +177,18 @@ class AdamW {
     std::int64_t count = 0;                         // the value of `steps`
   };
 
-  Rule rule_for(const std::string& name, const at::Tensor& parameter) const {
+  Rule rule_for(const ParameterSlice& slice) const {
     Rule rule;
     std::optional<double> decay;
     for (const ParameterGroup& group : options_.groups) {
-      if (!matches(group.pattern, name)) continue;
+      if (!matches(group.pattern, slice.name)) continue;
       if (group.learning_rate_scale && rule.rate_pattern.empty()) {
         rule.scale = *group.learning_rate_scale;
         rule.rate_pattern = group.pattern;
       }
       if (group.weight_decay && !decay) decay = group.weight_decay;
     }
-    rule.decay = decay.value_or(parameter.dim() >= 2 ? options_.weight_decay : 0.0);
+    rule.decay = decay.value_or(slice.shape.size() >= 2 ? options_.weight_decay : 0.0);
     return rule;
   }
 
@@ -217,7 +228,8 @@ class AdamW {
             .step = state.count,
             .learning_rate = learning_rate * rules_[i].scale,
             .weight_decay = rules_[i].decay,
-            .key = random_bits(options_.seed, i, state.count)};
+            .key = random_bits(options_.seed, i, state.count),
+            .first_element = slices_[i].begin};
   }
 
   std::vector<std::pair<const char*, at::Tensor>> parts(std::size_t i) const {
@@ -228,6 +240,7 @@ class AdamW {
     return all;
   }
 
+  std::vector<ParameterSlice> slices_;
   NamedParameters parameters_;
   AdamWOptions options_;
   std::vector<Rule> rules_;
