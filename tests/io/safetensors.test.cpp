@@ -108,6 +108,46 @@ TEST_CASE("safetensors: big strided tensors are written in pieces") {
   CHECK(torch::equal(file.tensor("tall"), tall));  // pages that were given back are read again
 }
 
+TEST_CASE("safetensors: any range of elements is copied, converted on the way") {
+  test::TemporaryFolder folder;
+  const at::Tensor wide = torch::arange(24'000'000, torch::kInt).view({3, 8'000'000});
+  const at::Tensor bits = torch::arange(10, torch::kInt).remainder(2).to(torch::kBool);
+  io::save_safetensors(
+      folder / "a.safetensors",
+      {{"wide", wide}, {"scalar", torch::tensor(2.5)}, {"none", torch::empty({0, 4})}, {"bits", bits}});
+  const io::SafetensorsFile file(folder / "a.safetensors");
+  for (const auto& [begin, size] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {7'999'999, 3}, {5, 16'000'001}}) {
+    at::Tensor part = torch::empty({size}, torch::kDouble);
+    file.copy_range_to("wide", begin, part);
+    CHECK(torch::equal(part, wide.flatten().narrow(0, begin, size).to(torch::kDouble)));
+  }
+  at::Tensor one = torch::empty({1}), square = torch::empty({2, 2}, torch::kInt), nothing = torch::empty({0});
+  file.copy_range_to("scalar", 0, one);
+  CHECK(one.item<double>() == 2.5);
+  file.copy_range_to("wide", 8, square);
+  CHECK(torch::equal(square, torch::tensor({{8, 9}, {10, 11}}, torch::kInt)));
+  file.copy_range_to("none", 0, nothing);
+  file.copy_range_to("wide", 24'000'000, nothing);
+  file.copy_range_to("bits", 3, square);
+  CHECK(torch::equal(square, torch::tensor({{1, 0}, {1, 0}}, torch::kInt)));
+  at::Tensor columns = torch::empty({8'000'000, 3}, torch::kInt).t();
+  file.copy_to("wide", columns);
+  CHECK(torch::equal(columns, wide));
+  CHECK_THROWS_WITH(file.copy_range_to("wide", 24'000'000, one), ContainsSubstring("24000000 elements"));
+  CHECK_THROWS_AS(file.copy_range_to("wide", -1, one), InputError);
+  CHECK_THROWS_AS(file.copy_range_to("scalar", 1, one), InputError);
+  CHECK_THROWS_WITH(file.copy_to("scalar", one), ContainsSubstring("shape"));
+
+  // Data that is not aligned to its elements.
+  const std::string header = R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                             R"("y":{"dtype":"I32","shape":[3],"data_offsets":[1,13]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(header.size());
+  write_file(folder / "odd.safetensors", bytes + header + '\0' + std::string("\1\0\0\0\2\0\0\0\3\0\0\0", 12));
+  io::SafetensorsFile(folder / "odd.safetensors").copy_range_to("y", 1, one);
+  CHECK(one.item<double>() == 2);
+}
+
 TEST_CASE("safetensors: what cannot be written is refused, and nothing is left") {
   test::TemporaryFolder folder;
   const auto path = folder / "x.safetensors";

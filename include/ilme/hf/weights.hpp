@@ -69,6 +69,10 @@ class WeightFiles {
   at::Tensor tensor(const std::string& name) const { return shard(name).tensor(name); }
   /// Copies a tensor without keeping the file's pages in memory (see io::SafetensorsFile::copy_to).
   void copy_to(const std::string& name, const at::Tensor& target) const { shard(name).copy_to(name, target); }
+  /// The same for a range of a tensor's elements, counted row by row (see io::SafetensorsFile::copy_range_to).
+  void copy_range_to(const std::string& name, std::int64_t begin, const at::Tensor& target) const {
+    shard(name).copy_range_to(name, begin, target);
+  }
 
  private:
   const io::SafetensorsFile& shard(const std::string& name) const {

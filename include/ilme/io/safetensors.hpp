@@ -62,44 +62,42 @@ class SafetensorsFile {
   /// is not there, or a BOOL byte other than 0 and 1.
   at::Tensor tensor(const std::string& name) const {
     const SafetensorsEntry& found = entry(name);
-    const auto type = scalar_type_of_safetensors(found.dtype);
-    const auto options = at::TensorOptions().dtype(type);
-    const std::size_t size = found.end - found.begin;
-    if (size == 0) return at::empty(found.shape, options);
-    const std::byte* data = map_->bytes().data() + header_.data_begin + found.begin;
-    if (type == at::kBool && !std::all_of(data, data + size, [](std::byte b) { return b <= std::byte{1}; })) {
-      throw InputError(path_.string(), ": tensor ", quoted_name(name), ": a BOOL byte is neither 0 nor 1");
-    }
-    if (reinterpret_cast<std::uintptr_t>(data) % c10::elementSize(type) != 0) {
-      at::Tensor copy = at::empty(found.shape, options);
-      std::memcpy(copy.mutable_data_ptr(), data, size);
-      return copy;
-    }
-    return at::from_blob(
-        const_cast<std::byte*>(data), found.shape, [map = map_](void*) {}, options);
+    return elements(found, 0, count(found)).view(found.shape);
   }
 
-  /// Copies a tensor into `target` of the same shape, whatever its dtype and device. Piece by piece, and gives the
-  /// file's pages back on the way: what this process holds at once is the target and about 32 MiB of the file. Throws
-  /// as tensor() does.
-  void copy_to(const std::string& name, at::Tensor target) const {
-    const at::Tensor source = tensor(name);
+  /// Elements [begin, begin + target.numel()) of a tensor, counted row by row, into a contiguous `target` of whatever
+  /// shape, dtype and device. Piece by piece, and gives the file's pages back on the way: what this process holds at
+  /// once is the target and about 32 MiB of the file. Throws as tensor() does, and for a range that the tensor does not
+  /// have.
+  void copy_range_to(const std::string& name, std::int64_t begin, const at::Tensor& target) const {
     const SafetensorsEntry& found = entry(name);
-    const std::size_t begin = header_.data_begin + found.begin;
-    const auto rows = source.dim() == 0 ? 1 : source.size(0);
-    const auto bytes = static_cast<std::int64_t>(found.end - found.begin);
-    const std::int64_t row_bytes = rows == 0 ? 0 : bytes / rows;
-    const std::int64_t step = row_bytes == 0 ? rows : std::max<std::int64_t>(1, kReadChunkBytes / row_bytes);
-    if (step >= rows) {
-      target.copy_(source);
-    } else {
-      for (std::int64_t row = 0; row < rows; row += step) {
-        const std::int64_t count = std::min(step, rows - row);
-        target.narrow(0, row, count).copy_(source.narrow(0, row, count));
-        map_->release(begin + static_cast<std::size_t>(row * row_bytes), static_cast<std::size_t>(count * row_bytes));
-      }
+    const std::int64_t wanted = target.numel();
+    if (begin < 0 || begin > count(found) || wanted > count(found) - begin) {
+      throw InputError(path_.string(), ": tensor ", quoted_name(name), " has ", count(found), " elements, elements ",
+                       begin, " to ", begin + wanted, " were asked for");
     }
-    map_->release(begin, static_cast<std::size_t>(bytes));
+    const at::Tensor flat = target.view({wanted});
+    const auto size = static_cast<std::int64_t>(c10::elementSize(scalar_type_of_safetensors(found.dtype)));
+    const std::int64_t step = kReadChunkBytes / size;
+    for (std::int64_t done = 0; done < wanted; done += step) {
+      const std::int64_t part = std::min(step, wanted - done);
+      flat.narrow(0, done, part).copy_(elements(found, begin + done, part));
+      map_->release(header_.data_begin + found.begin + static_cast<std::size_t>((begin + done) * size),
+                    static_cast<std::size_t>(part * size));
+    }
+  }
+
+  /// Copies a tensor into `target` of the same shape, as copy_range_to does (at once when the target is not
+  /// contiguous).
+  void copy_to(const std::string& name, const at::Tensor& target) const {
+    const SafetensorsEntry& found = entry(name);
+    if (target.sizes() != at::IntArrayRef(found.shape)) {
+      throw InputError(path_.string(), ": tensor ", quoted_name(name), " has shape ", at::IntArrayRef(found.shape),
+                       ", expected ", target.sizes());
+    }
+    if (target.is_contiguous()) return copy_range_to(name, 0, target);
+    target.copy_(tensor(name));
+    map_->release(header_.data_begin + found.begin, found.end - found.begin);
   }
 
   /// All tensors, as tensor() gives them.
@@ -110,6 +108,30 @@ class SafetensorsFile {
   }
 
  private:
+  static std::int64_t count(const SafetensorsEntry& entry) {
+    return static_cast<std::int64_t>((entry.end - entry.begin) / *safetensors_dtype_size(entry.dtype));
+  }
+
+  /// Elements [begin, begin + size) as a tensor of one dimension.
+  at::Tensor elements(const SafetensorsEntry& entry, std::int64_t begin, std::int64_t size) const {
+    const auto type = scalar_type_of_safetensors(entry.dtype);
+    const auto options = at::TensorOptions().dtype(type);
+    if (size == 0) return at::empty({0}, options);
+    const std::size_t element = c10::elementSize(type), bytes = static_cast<std::size_t>(size) * element;
+    const std::byte* data =
+        map_->bytes().data() + header_.data_begin + entry.begin + static_cast<std::size_t>(begin) * element;
+    if (type == at::kBool && !std::all_of(data, data + bytes, [](std::byte b) { return b <= std::byte{1}; })) {
+      throw InputError(path_.string(), ": tensor ", quoted_name(entry.name), ": a BOOL byte is neither 0 nor 1");
+    }
+    if (reinterpret_cast<std::uintptr_t>(data) % element != 0) {
+      at::Tensor copy = at::empty({size}, options);
+      std::memcpy(copy.mutable_data_ptr(), data, bytes);
+      return copy;
+    }
+    return at::from_blob(
+        const_cast<std::byte*>(data), {size}, [map = map_](void*) {}, options);
+  }
+
   std::filesystem::path path_;
   std::shared_ptr<const MemoryMap> map_;
   SafetensorsHeader header_;
