@@ -59,8 +59,8 @@ void finetune(const Options& options) {
     }
     lora::attach_adapters(*model, adapter, options.seed);
   }
-  auto source =
-      data::chat_rows(examples, {.seed = options.seed}) | data::batched(options.batch_size) | data::prefetched(2);
+  auto source = data::chat_rows(examples, {.seed = options.seed}) |
+                data::batched(options.batch_size, {.accumulate = options.accumulate}) | data::prefetched(2);
   TrainingRun run{.label = "fine-tuning", .total_steps = options.total_steps(source.batches_per_epoch())};
   run.phases = {
       {options.full ? "everything" : "adapters", run.total_steps, {}, options.schedule_over(run.total_steps)}};

@@ -62,7 +62,7 @@ void pretrain(const Options& options) {
   const auto dtype = hf::parse_dtype(options.dtype);
   auto model = hf::load_model<nn::Llama<Ops>>(options.model, dtype);
   auto source = data::packed_rows(shards, {.sequence_length = options.sequence_length, .seed = options.seed}) |
-                data::batched(options.batch_size) | data::prefetched(2);
+                data::batched(options.batch_size, {.accumulate = options.accumulate}) | data::prefetched(2);
   const auto parameters = optim::trainable_parameters(*model);
   TrainingRun run{.label = "pretraining", .total_steps = options.total_steps(source.batches_per_epoch())};
   run.phases = phases(options, run.total_steps, parameters);

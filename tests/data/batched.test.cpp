@@ -23,22 +23,53 @@ using Catch::Matchers::MessageMatches;
 
 static_assert(BatchSource<Batched<PackedRows<TokenDocuments>>>);
 static_assert(ParallelBatchSource<Batched<PackedRows<TokenDocuments>>>);
+static_assert(StepBatchSource<Batched<PackedRows<TokenDocuments>>>);
 static_assert(!BatchSource<PackedRows<TokenDocuments>>);
 
 namespace {
 
 constexpr std::int64_t kPad = 999'999'999;
 
-auto loader(const TokenDocuments& source, PackingOptions options = {.sequence_length = 8, .seed = 5},
-            std::int64_t rows = 2, BatchOptions batch = {}) {
+template <TokenSource Source>
+auto loader(const Source& source, PackingOptions options = {.sequence_length = 8, .seed = 5}, std::int64_t rows = 2,
+            BatchOptions batch = {}) {
   options.padding_id = batch.padding_id = kPad;
   return packed_rows(source, options) | batched(rows, batch);
+}
+
+/// A global batch of rows, shared out: `rows` a batch, `world` ranks, `accumulate` batches a step.
+struct Split {
+  std::int64_t rows, world, accumulate;
+
+  std::vector<Batched<PackedRows<TokenDocuments>>> ranks(const TokenDocuments& source, PackingOptions options) const {
+    std::vector<Batched<PackedRows<TokenDocuments>>> all;
+    for (std::int64_t rank = 0; rank < world; ++rank) {
+      all.push_back(loader(source, options, rows, {.rank = rank, .world = world, .accumulate = accumulate}));
+    }
+    return all;
+  }
+};
+
+/// The ids and labels of all ranks' batches of one step, in the order of the rows.
+template <class Ranks>
+std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> step_of(Ranks& ranks) {
+  std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> step;
+  for (std::int64_t batch = 0; batch < ranks.front().accumulate(); ++batch) {
+    for (auto& rank : ranks) {
+      const auto made = *rank.next();
+      step.first.insert(step.first.end(), made.input_ids.begin(), made.input_ids.end());
+      step.second.insert(step.second.end(), made.labels.begin(), made.labels.end());
+    }
+  }
+  return step;
 }
 
 }  // namespace
 
 TEST_CASE("a loader stopped after any step goes on as if it had not stopped") {  // case data-resume-exact
-  const TokenDocuments source(resume_documents());
+  const TemporaryFolder folder;
+  CHECK(write_shards(folder / "out", resume_documents(), 60).shards.size() == 4);
+  const TokenShards source(folder / "out");
   const bool drop_last = GENERATE(false, true);
   const PackingOptions options{.sequence_length = 8, .seed = 5, .drop_last = drop_last};
   auto whole = loader(source, options);
@@ -59,10 +90,12 @@ TEST_CASE("a loader stopped after any step goes on as if it had not stopped") { 
     auto ahead = loader(source, options) | prefetched(3);
     take(ahead, stop);
     REQUIRE(ahead.state() == Json::parse(saved));  // what was handed out, not what was read
-    auto resumed = loader(source, options) | prefetched(2, 2);
-    resumed.restore(Json::parse(saved));
-    REQUIRE(resumed.state() == Json::parse(saved));
-    REQUIRE(take(resumed, 3) == std::vector<PackedBatch>(rest.begin(), rest.begin() + 3));
+    for (const std::size_t threads : {1, 2, 4}) {
+      auto resumed = loader(source, options) | prefetched(2, threads);
+      resumed.restore(Json::parse(saved));
+      REQUIRE(resumed.state() == Json::parse(saved));
+      REQUIRE(take(resumed, 3) == std::vector<PackedBatch>(rest.begin(), rest.begin() + 3));
+    }
   }
   for (int epoch = 0; epoch < 3; ++epoch) {  // no token twice in an epoch
     const auto begin = expected.begin() + epoch * whole.batches_per_epoch();
@@ -72,30 +105,52 @@ TEST_CASE("a loader stopped after any step goes on as if it had not stopped") { 
   }
 }
 
-TEST_CASE("two ranks go on as one, and one as two, at the same global batch") {
+TEST_CASE("a step has the same rows however ranks and accumulation share it out") {  // case data-resume-exact, (f)
   const TokenDocuments source(resume_documents());
-  const PackingOptions options{.sequence_length = 8, .seed = 5};
+  const bool drop_last = GENERATE(false, true);
+  const PackingOptions options{.sequence_length = 8, .seed = 5, .drop_last = drop_last};
+  const std::vector<Split> splits = {{4, 1, 1}, {2, 2, 1}, {1, 4, 1}, {2, 1, 2}, {1, 1, 4}, {1, 2, 2}};
   auto one = loader(source, options, 4);
-  const std::int64_t steps = 2 * one.batches_per_epoch();
-  const auto expected = take(one, steps);
-  const auto joined = [](const PackedBatch& a, const PackedBatch& b) {
-    auto ids = a.input_ids;
-    ids.insert(ids.end(), b.input_ids.begin(), b.input_ids.end());
-    return ids;
-  };
-  for (std::int64_t stop = 0; stop < steps; ++stop) {
-    auto start = loader(source, options, 4);
-    take(start, stop);
-    auto rank0 = loader(source, options, 2, {.rank = 0, .world = 2});
-    auto rank1 = loader(source, options, 2, {.rank = 1, .world = 2});
-    rank0.restore(start.state());
-    rank1.restore(start.state());
-    REQUIRE(joined(*rank0.next(), *rank1.next()) == expected[static_cast<std::size_t>(stop)].input_ids);
-    REQUIRE(rank0.state() == rank1.state());
-    if (stop + 1 < steps) {
-      auto back = loader(source, options, 4);
-      back.restore(rank1.state());
-      REQUIRE(back.next()->input_ids == expected[static_cast<std::size_t>(stop) + 1].input_ids);
+  const std::int64_t steps = 3 * one.batches_per_epoch();
+  CHECK(steps == 3 * (drop_last ? 6 : 7));
+  std::vector<std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> expected;
+  std::vector<Json> states;  // before each step
+  for (std::int64_t step = 0; step < steps; ++step) {
+    states.push_back(one.state());
+    const auto batch = *one.next();
+    expected.emplace_back(batch.input_ids, batch.labels);
+  }
+  for (const Split& split : splits) {
+    CAPTURE(split.rows, split.world, split.accumulate);
+    auto straight = split.ranks(source, options);
+    CHECK(straight.front().batches_per_epoch() == one.batches_per_epoch() * split.accumulate);
+    for (std::size_t stop = 0; stop < expected.size(); ++stop) {
+      for (const auto& rank : straight) REQUIRE(rank.state() == states[stop]);  // whoever resumes from it
+      auto resumed = split.ranks(source, options);
+      for (auto& rank : resumed) rank.restore(states[stop]);
+      REQUIRE(step_of(resumed) == expected[stop]);
+      REQUIRE(step_of(straight) == expected[stop]);
+    }
+  }
+}
+
+TEST_CASE("a state in the middle of a step is restored there, by the same ranks") {
+  const TokenDocuments source(resume_documents());
+  auto whole = loader(source, {.sequence_length = 8, .seed = 5}, 2, {.accumulate = 3});
+  const auto expected = take(whole, 20);
+  for (std::int64_t stop = 0; stop < 15; ++stop) {
+    auto first = loader(source, {.sequence_length = 8, .seed = 5}, 2, {.accumulate = 3}) | prefetched(4);
+    CHECK(first.accumulate() == 3);
+    take(first, stop);
+    auto second = loader(source, {.sequence_length = 8, .seed = 5}, 2, {.accumulate = 3}) | prefetched(2, 2);
+    second.restore(first.state());
+    REQUIRE(take(second, 5) == std::vector<PackedBatch>(expected.begin() + stop, expected.begin() + stop + 5));
+    auto other = loader(source, {.sequence_length = 8, .seed = 5}, 3, {.world = 2});
+    if (stop % 3 == 0) {
+      CHECK_NOTHROW(other.restore(first.state()));
+    } else {
+      CHECK_THROWS_MATCHES(other.restore(first.state()), InputError,
+                           MessageMatches(ContainsSubstring("is not the start of one of")));
     }
   }
 }
@@ -116,6 +171,7 @@ TEST_CASE("a state of another run is refused by name") {
   refused(loader(source, {.sequence_length = 9, .seed = 5}), "sequence_length is 8, this run's is 9");
   refused(loader(source, {.sequence_length = 8, .seed = 5}, 3), "global_batch_size is 2, this run's is 3");
   refused(loader(source, {.sequence_length = 8, .seed = 5}, 2, {.rank = 1, .world = 2}), "global_batch_size is 2");
+  refused(loader(source, {.sequence_length = 8, .seed = 5}, 2, {.accumulate = 2}), "global_batch_size is 2");
   refused(loader(source, {.sequence_length = 8, .seed = 5, .drop_last = true}), "drop_last is false");
   refused(loader(TokenDocuments(other)), "data is");
   refused(loader(TokenDocuments(other)) | prefetched(2), "data is");
@@ -194,4 +250,7 @@ TEST_CASE("impossible batch sizes and ranks are refused") {
   CHECK_THROWS_AS(loader(source, options, 2, {.rank = 2, .world = 2}), InputError);
   CHECK_THROWS_AS(loader(source, options, 2, {.rank = -1, .world = 2}), InputError);
   CHECK_THROWS_AS(loader(source, options, 2, {.rank = 0, .world = 0}), InputError);
+  CHECK_THROWS_AS(loader(source, options, 2, {.accumulate = 0}), InputError);
+  CHECK_THROWS_MATCHES(loader(source, {.sequence_length = 8, .drop_last = true}, 2, {.world = 4, .accumulate = 4}),
+                       InputError, MessageMatches(ContainsSubstring("27 rows, too few for one batch of 2 on 4 ranks")));
 }

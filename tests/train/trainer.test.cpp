@@ -5,6 +5,9 @@
 #include "support/temporary.hpp"
 
 #include <ilme/checkpoint/checkpoint.hpp>
+#include <ilme/data/batched.hpp>
+#include <ilme/data/packing.hpp>
+#include <ilme/data/token_documents.hpp>
 #include <ilme/lora/lora.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/optim/adamw.hpp>
@@ -281,4 +284,36 @@ TEST_CASE("another accumulation is refused on resume") {
   Json state = trainer.state();
   state["accumulate"] = 7;
   CHECK_THROWS_AS(trainer.restore(state), InputError);
+}
+
+TEST_CASE("another accumulation of the same global batch goes on where the loader counts steps") {
+  const data::TokenDocuments documents(
+      std::vector<std::vector<std::uint32_t>>(40, {1, 4, 7, 10, 13, 16, 19, 22, 2, 5, 8, 11, 14}));
+  const auto losses = [&](std::int64_t rows, std::int64_t accumulate, std::int64_t steps, Json* state) {
+    Run run;
+    auto source =
+        data::packed_rows(documents, {.sequence_length = 12}) | data::batched(rows, {.accumulate = accumulate});
+    train::Trainer trainer(
+        run.model, loss::LinearCrossEntropy{}, *run.optimizer, source,
+        {.total_steps = 30, .accumulate = accumulate, .learning_rate = [](std::int64_t) { return 0.0; }});
+    if (!state->is_null()) trainer.restore(*state);
+    std::vector<double> all;
+    while (trainer.step() < steps) all.push_back(trainer.train_step().loss);
+    *state = trainer.state();
+    return all;
+  };
+  Json whole, split;
+  const auto expected = losses(4, 1, 14, &whole);  // into the second epoch
+  losses(2, 2, 7, &split);
+  const auto rest = losses(1, 4, 14, &split);
+  for (std::size_t i = 0; i < rest.size(); ++i) CHECK(rest[i] == Catch::Approx(expected[i + 7]).epsilon(1e-6));
+  whole["seconds"] = split["seconds"];
+  CHECK(split == whole);
+  CHECK_THROWS_AS(losses(2, 4, 14, &split), InputError);  // another global batch
+
+  Run run;
+  auto source = data::packed_rows(documents, {.sequence_length = 12}) | data::batched(2, {.accumulate = 2});
+  CHECK_THROWS_AS(train::Trainer(run.model, loss::LinearCrossEntropy{}, *run.optimizer, source,
+                                 {.accumulate = 4, .learning_rate = [](std::int64_t) { return 0.0; }}),
+                  InputError);
 }

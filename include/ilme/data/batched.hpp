@@ -21,16 +21,22 @@ namespace ilme::data {
 struct BatchOptions {
   /// This process and the number of processes that share the data.
   std::int64_t rank = 0, world = 1;
+  /// Batches (micro-batches) of each rank that make a step of the optimizer together: the trainer's `accumulate`.
+  std::int64_t accumulate = 1;
   /// Passes over the data, after which `next()` gives nothing; 0: endless.
   std::int64_t epochs = 0;
   /// Id in the rows that complete a last batch.
   std::int64_t padding_id = 0;
 };
 
-/// A BatchSource over a RowSource. Global batch b of an epoch is rows [b * n * world, (b + 1) * n * world); rank k
-/// takes the k-th n of them, so every rank makes the same number of batches, and the position does not depend on the
-/// number of ranks. Rows that the epoch does not have are padding without labels (with drop_last there are none). After
-/// the last batch of an epoch comes the first of the next.
+/// A BatchSource over a RowSource. With n rows a batch, step s of an epoch is the global batch of g = n * world *
+/// accumulate rows from s * g on, and rank k's batch m of it is the n rows from (m * world + k) * n on among them. So
+/// every rank makes the same number of batches, and the steps are the same for every split of g into rows, ranks and
+/// accumulation. Rows that the epoch does not have are padding without labels (with drop_last there are none): an epoch
+/// is whole steps. After the last batch of an epoch comes the first of the next.
+///
+/// A position is counted in rows, so a state between two steps is for any split of the same g. One in the middle of a
+/// step is for splits with as many rows a batch over all ranks (n * world), and is restored within that step.
 template <RowSource Rows>
 class Batched {
  public:
@@ -40,11 +46,14 @@ class Batched {
     if (options_.world < 1 || options_.rank < 0 || options_.rank >= options_.world) {
       throw InputError("rank ", options_.rank, " of ", options_.world, " is not a rank");
     }
-    const std::int64_t global = global_batch(), total = rows_.rows_per_epoch();
-    batches_ = rows_.drop_last() ? total / global : (total + global - 1) / global;
+    if (options_.accumulate < 1) throw InputError("accumulate is ", options_.accumulate, ", expected at least 1");
+    const std::int64_t step = batch_rows() * options_.accumulate, total = rows_.rows_per_epoch();
+    batches_ = (rows_.drop_last() ? total / step : (total + step - 1) / step) * options_.accumulate;
     if (batches_ == 0) {
-      throw InputError("the data has ", total, " rows, too few for one batch of ", rows_per_batch_, " on ",
-                       options_.world, " ranks (drop_last leaves out incomplete batches)");
+      throw InputError(
+          "the data has ", total, " rows, too few for one batch of ", rows_per_batch_, " on ", options_.world, " ranks",
+          options_.accumulate > 1 ? concat(", accumulated ", options_.accumulate, " times") : std::string(),
+          " (drop_last leaves out incomplete batches)");
     }
   }
 
@@ -97,8 +106,8 @@ class Batched {
   std::optional<Claim> claim() {
     if (options_.epochs > 0 && epoch_ >= options_.epochs) return std::nullopt;
     if (!plan_) plan_ = rows_.epoch(epoch_);
-    Claim claim(plan_, batch_ * global_batch() + options_.rank * rows_per_batch_, rows_per_batch_,
-                rows_.rows_per_epoch(), rows_.sequence_length(), options_.padding_id);
+    Claim claim(plan_, batch_ * batch_rows() + options_.rank * rows_per_batch_, rows_per_batch_, rows_.rows_per_epoch(),
+                rows_.sequence_length(), options_.padding_id);
     if (++batch_ == batches_) {
       batch_ = 0;
       ++epoch_;
@@ -112,16 +121,16 @@ class Batched {
     return claimed ? std::optional((*claimed)()) : std::nullopt;
   }
 
-  /// {"epoch", "row": the first row of the next global batch, and what identifies the run}.
+  /// {"epoch", "row": the first row of the next batch, over all ranks, and what identifies the run}.
   Json state() const {
     Json state = identity();
     state["epoch"] = epoch_;
-    state["row"] = batch_ * global_batch();
+    state["row"] = batch_ * batch_rows();
     return state;
   }
 
-  /// Goes to a saved position. Another seed, sequence length, content or global batch size is an InputError that names
-  /// both values; another number of ranks at the same global batch size is not.
+  /// Goes to a saved position. Another seed, sequence length, content or global batch size (rows of a step) is an
+  /// InputError that names both values; another number of ranks or accumulation at the same global batch size is not.
   void restore(const Json& state) {
     JsonObject object(state, "loader state");
     const Json expected = identity();
@@ -133,22 +142,24 @@ class Batched {
       }
     }
     const auto epoch = object.require<std::int64_t>("epoch"), row = object.require<std::int64_t>("row");
-    if (epoch < 0 || row < 0 || row % global_batch() != 0 || row / global_batch() >= batches_) {
+    if (epoch < 0 || row < 0 || row % batch_rows() != 0 || row / batch_rows() >= batches_) {
       throw InputError("loader state: epoch ", epoch, ", row ", row, " is not the start of one of the ", batches_,
-                       " batches of ", global_batch(), " rows");
+                       " batches of ", batch_rows(), " rows");
     }
     if (epoch != epoch_) plan_.reset();
     epoch_ = epoch;
-    batch_ = row / global_batch();
+    batch_ = row / batch_rows();
   }
 
+  /// Of this rank: a multiple of `accumulate()`.
   std::int64_t batches_per_epoch() const noexcept { return batches_; }
+  std::int64_t accumulate() const noexcept { return options_.accumulate; }
 
  private:
-  std::int64_t global_batch() const noexcept { return rows_per_batch_ * options_.world; }
+  std::int64_t batch_rows() const noexcept { return rows_per_batch_ * options_.world; }  // of all ranks' batches
   Json identity() const {
     Json identity = rows_.identity();
-    identity["global_batch_size"] = global_batch();
+    identity["global_batch_size"] = batch_rows() * options_.accumulate;
     return identity;
   }
 
@@ -165,7 +176,7 @@ struct BatchStage {
   BatchOptions options;
 };
 
-/// `rows | batched(8, {.rank = rank, .world = world})`: batches of 8 rows for each rank.
+/// `rows | batched(8, {.rank = rank, .world = world, .accumulate = 4})`: batches of 8 rows for each rank, 4 a step.
 inline BatchStage batched(std::int64_t rows_per_batch, BatchOptions options = {}) { return {rows_per_batch, options}; }
 
 template <RowSource Rows>

@@ -56,6 +56,19 @@ concept BatchSource = std::movable<Source> && requires(Source& source, const Sou
   { constant.batches_per_epoch() } -> std::same_as<std::int64_t>;
 };
 
+/// A batch source whose position is counted in steps of `accumulate()` batches each.
+template <class Source>
+concept StepBatchSource = BatchSource<Source> && requires(const Source& source) {
+  { source.accumulate() } -> std::same_as<std::int64_t>;
+};
+
+/// How many of a source's batches its position counts as one step: 1 where it does not count steps.
+template <BatchSource Source>
+std::int64_t batches_per_step(const Source& source) {
+  if constexpr (StepBatchSource<Source>) return source.accumulate();
+  return 1;
+}
+
 /// A batch source that hands out the making of its next batch: `claim()` moves the position on and returns a function
 /// that makes the batch, on any thread.
 template <class Source>

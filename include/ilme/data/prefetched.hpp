@@ -29,6 +29,7 @@ class Prefetched {
  public:
   Prefetched(Upstream upstream, std::size_t ahead, std::size_t threads = 1)
       : batches_per_epoch_(upstream.batches_per_epoch()),
+        accumulate_(batches_per_step(upstream)),
         state_(upstream.state()),
         reader_(std::make_unique<Reader>(std::move(upstream), ahead, threads)) {
     if (ahead == 0) throw InputError("prefetched: 0 batches ahead, expected at least 1");
@@ -49,6 +50,7 @@ class Prefetched {
   void restore(const Json& state) { state_ = reader_->restore(state, state_); }
 
   std::int64_t batches_per_epoch() const noexcept { return batches_per_epoch_; }
+  std::int64_t accumulate() const noexcept requires StepBatchSource<Upstream> { return accumulate_; }
 
  private:
   struct Slot {
@@ -148,7 +150,7 @@ class Prefetched {
     std::vector<std::jthread> workers_;
   };
 
-  std::int64_t batches_per_epoch_;
+  std::int64_t batches_per_epoch_, accumulate_;
   Json state_;
   std::unique_ptr<Reader> reader_;
 };

@@ -77,6 +77,9 @@ class Trainer {
         options_(std::move(options)),
         sink_(tensors(optimizer.named_parameters())) {
     if (options_.accumulate < 1) throw InputError("accumulate is ", options_.accumulate, ", expected 1 or more");
+    if (const auto step = data::batches_per_step(source); step != 1 && step != options_.accumulate) {
+      throw InputError("accumulate is ", options_.accumulate, ", but the source's steps have ", step, " batches");
+    }
     if (!options_.learning_rate) throw InputError("TrainerOptions::learning_rate is not set");
     if (options_.optimizer_in_backward) check_in_backward();
     for (const auto& [name, parameter] : optimizer.named_parameters()) device_ = parameter.device();
@@ -140,16 +143,18 @@ class Trainer {
     return {{"step", step_},
             {"positions_seen", positions_seen_},
             {"seconds", seconds()},
-            {"accumulate", options_.accumulate},
+            {"accumulate", source_steps()},
             {"source", source_.state()}};
   }
 
-  /// Takes back what `state()` gave. InputError when the run was made with another accumulation or other data.
+  /// Takes back what `state()` gave. InputError when the run was made with other data or its steps had other batches;
+  /// another accumulation of the same global batch is fine with a source that counts steps (data::BatchOptions).
   void restore(const Json& state) {
     JsonObject object(state, "trainer state");
     const auto accumulate = object.require<std::int64_t>("accumulate");
-    if (accumulate != options_.accumulate) {
-      throw InputError("the checkpoint was made with accumulate ", accumulate, ", this run has ", options_.accumulate);
+    if (accumulate != source_steps()) {
+      throw InputError("the checkpoint was made with ", accumulate, " of its source's batches a step, this run takes ",
+                       source_steps(), " of its own: expected the same accumulate, in the source's options too");
     }
     source_.restore(state.at("source"));
     step_ = object.require<std::int64_t>("step");
@@ -173,6 +178,9 @@ class Trainer {
                        options_.accumulate, ", expected 1");
     }
   }
+
+  /// What a step takes of the source, as the source counts its position: its steps, or else its batches.
+  std::int64_t source_steps() const { return options_.accumulate / data::batches_per_step(source_); }
 
   std::vector<data::PackedBatch> take_micro_batches() {
     std::vector<data::PackedBatch> batches;
