@@ -28,13 +28,13 @@ void run_ranks(int ranks, Body&& body, std::chrono::milliseconds timeout = std::
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
+      World world;  // it goes when the failure is noted: that closes this rank's connections, and the others fail too
+      world.rank = world.local_rank = rank;
+      world.size = world.local_size = ranks;
       try {
-        World world;
-        world.rank = world.local_rank = rank;
-        world.size = world.local_size = ranks;
         world.all = Group(gloo_backends(store, "127.0.0.1", "", timeout), "world", rank, ranks);
         body(world);
-      } catch (...) {  // leaving the scope has closed this rank's connections: the others' collectives fail
+      } catch (...) {
         failures[rank] = std::current_exception();
         int none = -1;
         first.compare_exchange_strong(none, rank);
