@@ -14,6 +14,7 @@
 #include <ilme/checkpoint/checkpoint.hpp>
 #include <ilme/core/error.hpp>
 #include <ilme/io/safetensors.hpp>
+#include <ilme/optim/parameter_slice.hpp>
 
 namespace {
 
@@ -52,8 +53,8 @@ io::NamedTensors matrices(std::int64_t mebibytes, at::ScalarType type) {
 /// Model and optimizer of a training in bf16 with float32 masters: 2 + 4 + 4 + 4 bytes a parameter.
 checkpoint::Contents training_state(std::int64_t mebibytes) {
   checkpoint::Contents contents;
-  contents.files["model"] = matrices(mebibytes / 7, at::kBFloat16);
-  contents.files["optimizer"] = matrices(mebibytes * 6 / 7, at::kFloat);
+  contents.files["model"] = optim::whole_slices(matrices(mebibytes / 7, at::kBFloat16));
+  contents.files["optimizer"] = optim::whole_slices(matrices(mebibytes * 6 / 7, at::kFloat));
   contents.state = {{"step", 1}};
   return contents;
 }
@@ -66,7 +67,9 @@ std::int64_t bytes_of(const io::NamedTensors& tensors) {
 
 std::int64_t bytes_of(const checkpoint::Contents& contents) {
   std::int64_t bytes = 0;
-  for (const auto& [name, tensors] : contents.files) bytes += bytes_of(tensors);
+  for (const auto& [group, slices] : contents.files) {
+    for (const auto& slice : slices) bytes += static_cast<std::int64_t>(slice.tensor.nbytes());
+  }
   return bytes;
 }
 
@@ -120,8 +123,8 @@ void load_checkpoint(benchmark::State& state) {
   store.save(1, contents);
   for (auto _ : state) {
     const auto loaded = store.load_latest(nullptr);
-    for (const auto& [group, tensors] : contents.files) {
-      for (const auto& [name, tensor] : tensors) loaded->file(group).copy_to(name, tensor);
+    for (const auto& [group, slices] : contents.files) {
+      for (const auto& slice : slices) loaded->file(group).copy_to(slice.name, slice.tensor);
     }
   }
   state.SetBytesProcessed(state.iterations() * bytes_of(contents));

@@ -258,7 +258,8 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
   const std::filesystem::path output = options.output;
   checkpoint::CheckpointStore store(output / "checkpoints", options.keep);
   if (const auto checkpoint = find_checkpoint(options, store)) {
-    train::restore(trainer, *checkpoint);
+    for (const std::string& note : train::restore(trainer, *checkpoint))
+      std::fprintf(stderr, "note: %s\n", note.c_str());
     if (checkpoint->state.contains("phases")) phases.restore(checkpoint->state.at("phases"));
     report_changed_settings(checkpoint->state.at("settings"), run.settings);
     std::fprintf(stderr, "resuming from %s (step %lld of %lld)\n", checkpoint->path.c_str(),

@@ -21,8 +21,9 @@ namespace {
 
 checkpoint::Contents contents(std::int64_t step, std::int64_t size = 1000) {
   checkpoint::Contents result;
-  result.files["model"] = {{"w", torch::full({size}, static_cast<double>(step))}};
-  result.files["optimizer"] = {{"w.exp_avg", torch::full({size}, 0.5 * static_cast<double>(step))}};
+  result.files["model"] = optim::whole_slices({{"w", torch::full({size}, static_cast<double>(step))}});
+  result.files["optimizer"] =
+      optim::whole_slices({{"w.exp_avg", torch::full({size}, 0.5 * static_cast<double>(step))}});
   result.state = {{"step", step}, {"learning_rate", 0.1 / 3}};
   return result;
 }

@@ -19,6 +19,20 @@ using ilme::test::random;
 
 static_assert(Optimizer<AdamW>);
 
+namespace {
+
+/// Gives back what AdamW::state() gave.
+StateReader reader(const NamedParameters& saved) {
+  return [saved](const ParameterSlice& slice, const std::string& kind, const at::Tensor& target) {
+    for (const auto& [name, tensor] : saved) {
+      if (name == slice.name + "." + kind) return target.copy_(tensor).defined();
+    }
+    return false;
+  };
+}
+
+}  // namespace
+
 TEST_CASE("AdamW equals torch's, with decay on matrices only") {
   const at::Tensor matrix = random({5, 3}), vector = random({4}, at::kDouble, 2);
   at::Tensor a = leaf(matrix, at::kFloat), b = leaf(vector, at::kFloat), c = leaf(matrix, at::kFloat),
@@ -86,7 +100,7 @@ TEST_CASE("AdamW on slices updates them as in the whole, stochastic rounding and
   CHECK(one.slices()[0].is_whole());
 }
 
-TEST_CASE("AdamW's state survives a round trip exactly; a wrong shape is refused") {
+TEST_CASE("AdamW's state survives a round trip exactly; a part that is missing is an error") {
   const auto gradient = [](std::uint64_t step) { return std::vector<at::Tensor>{random({3, 3}, at::kFloat, step)}; };
   at::Tensor a = leaf(random({3, 3}), at::kBFloat16), b = leaf(random({3, 3}), at::kBFloat16);
   AdamW first({{"w", a}}), second({{"w", b}});
@@ -96,20 +110,15 @@ TEST_CASE("AdamW's state survives a round trip exactly; a wrong shape is refused
   }
   NamedParameters saved;
   for (const auto& [name, tensor] : first.state()) saved.emplace_back(name, tensor.clone());
-  second.load_state(saved);
+  second.load_state(reader(saved));
   for (std::uint64_t step = 3; step < 6; ++step) {
     auto g = gradient(step), h = gradient(step);
     first.step(g, 0.1);
     second.step(h, 0.1);
   }
   CHECK(at::equal(a, b));
-  NamedParameters wrong = saved, foreign = saved;
-  wrong.back().second = at::zeros({7});
-  CHECK_THROWS_AS(second.load_state(wrong), ilme::InputError);
-  foreign.emplace_back("v.step", at::zeros({}));
-  CHECK_THROWS_AS(second.load_state(foreign), ilme::InputError);
   saved.pop_back();
-  CHECK_THROWS_AS(second.load_state(saved), ilme::InputError);
+  CHECK_THROWS_AS(second.load_state(reader(saved)), ilme::InputError);
 }
 
 TEST_CASE("bf16 state: half of the memory, small steps count, and a round trip goes on with the same bits") {
@@ -129,7 +138,7 @@ TEST_CASE("bf16 state: half of the memory, small steps count, and a round trip g
         const c10::NoGradGuard no_gradient;
         b.copy_(a);
       }
-      second.load_state(saved);
+      second.load_state(reader(saved));
     }
     auto g = gradient(step), h = gradient(step), k = gradient(step);
     first.step(g, 1e-4);  // a fortieth of the distance to the bf16 below
@@ -153,11 +162,12 @@ TEST_CASE("bf16 state: half of the memory, small steps count, and a round trip g
   at::Tensor same = leaf(at::ones({size}), at::kBFloat16);
   AdamW({{"w", same}}, options).step(h, 1e-3);
   CHECK_FALSE(at::equal(same, other));
-  CHECK_THROWS_AS(with_masters.load_state(saved), ilme::InputError);
+  CHECK_THROWS_AS(with_masters.load_state(reader(saved)), ilme::InputError);
   auto k = gradient(0);
   AdamW masters({{"w", other}});
   masters.step(k, 1e-3);
-  CHECK_THROWS_AS(first.load_state(masters.state()), ilme::InputError);
+  first.load_state(reader(masters.state()));
+  CHECK(at::equal(first.state()[1].second, masters.state()[1].second.to(at::kBFloat16)));
   CHECK(parse_adamw_state("bf16") == AdamWState::bf16);
   CHECK_THROWS_AS(parse_adamw_state("fp8"), ilme::InputError);
 }

@@ -105,7 +105,12 @@ TEST_CASE("state is made by a parameter's first update, and bias correction coun
   AdamW first({{"early", a}, {"late", b}});
   std::vector<at::Tensor> gradients{random({4, 4}, at::kFloat, 1), at::Tensor()};
   first.step(gradients, 0.1);
-  optimizer.load_state(first.state());
+  optimizer.load_state([saved = first.state()](const auto& slice, const std::string& kind, const at::Tensor& target) {
+    for (const auto& [name, tensor] : saved) {
+      if (name == slice.name + "." + kind) return target.copy_(tensor).defined();
+    }
+    return false;
+  });
   CHECK(optimizer.updated_parameters().size() == 1);
   CHECK(at::equal(early, a));
 }

@@ -1,8 +1,9 @@
 /// Training checkpoints that survive being killed: complete or not there, checked when read, rotated.
 ///
-/// `<root>/step-00000010/` holds one safetensors file for each named group of tensors, `state.json`, and
-/// `manifest.json` with the size and CRC-32 of all of them. The folder is filled under a hidden name and renamed at the
-/// end, so a crash leaves the older checkpoints and a hidden folder, which the next save removes.
+/// `<root>/step-00000010/` holds one safetensors file for each named group of tensors (one of each rank that has part
+/// of it, where there are several), `state.json`, and `manifest.json` with the size and CRC-32 of all of them. The
+/// folder is filled under a hidden name, by all ranks at once, and renamed at the end, so a crash leaves the older
+/// checkpoints and a hidden folder, which the next save removes.
 #pragma once
 
 #include <signal.h>
@@ -11,41 +12,42 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include <ilme/checkpoint/agreement.hpp>
 #include <ilme/checkpoint/manifest.hpp>
+#include <ilme/checkpoint/share.hpp>
+#include <ilme/checkpoint/sliced_tensors.hpp>
 #include <ilme/core/error.hpp>
 #include <ilme/core/file.hpp>
 #include <ilme/core/json.hpp>
+#include <ilme/dist/group.hpp>
 #include <ilme/io/safetensors.hpp>
 
 namespace ilme::checkpoint {
 
-/// What a checkpoint holds: groups of tensors by name ("model" becomes model.safetensors), and everything else as JSON
-/// (numbers keep all their bits; JSON has no NaN or infinity, they read back as null).
-struct Contents {
-  std::map<std::string, io::NamedTensors> files;
-  Json state = Json::object();
-};
-
-/// A checkpoint that was verified. Its tensors lie in read-only mapped memory: copy from them.
+/// A checkpoint that was verified. Its tensors lie in read-only mapped memory: copy from them, whole or by any range,
+/// whatever number of ranks wrote them.
 struct Loaded {
   std::filesystem::path path;
   std::int64_t step = 0;
-  std::map<std::string, io::SafetensorsFile> files;
+  std::map<std::string, SlicedTensors> files;
   Json state;
 
   /// Throws InputError when the checkpoint has no such group.
-  const io::SafetensorsFile& file(const std::string& name) const {
+  const SlicedTensors& file(const std::string& name) const {
     const auto found = files.find(name);
     if (found == files.end()) throw InputError(path.string(), ": the checkpoint holds no ", name, ".safetensors");
     return found->second;
@@ -54,62 +56,95 @@ struct Loaded {
 
 using Warn = std::function<void(const std::string&)>;
 
-/// The checkpoints of one root folder. One process at a time saves into a root.
+/// Which checkpoints of a run stay.
+struct Retention {
+  std::int64_t keep_last = 0;  ///< so many of the newest; 0: all of them
+  std::string keep_best = {};  ///< and the one with the best value of this metric; empty: none
+  bool higher_is_better = false;
+
+  bool better(double value, double than) const { return higher_is_better ? value > than : value < than; }
+};
+
+/// The checkpoints of one root folder. One run at a time saves into a root; its ranks, on whatever hosts, must all see
+/// the folder.
 class CheckpointStore {
  public:
-  /// Keeps the newest `keep_last` checkpoints of this run (0: all of them). Creates nothing yet.
-  explicit CheckpointStore(std::filesystem::path root, std::int64_t keep_last = 0)
-      : root_(std::move(root)), keep_last_(keep_last) {
-    if (keep_last < 0) throw InputError("checkpoints to keep: ", keep_last, ", expected 0 (all) or more");
+  /// Creates nothing yet. Takes a communicator of its own over the ranks of `group`, so that it may be used on another
+  /// thread than the training: collective. All functions but root() and latest_step() are collective too.
+  explicit CheckpointStore(std::filesystem::path root, Retention keep, const dist::Group& group = {})
+      : root_(std::move(root)), keep_(std::move(keep)), group_(group.duplicate()) {
+    if (keep_.keep_last < 0) {
+      throw InputError("checkpoints to keep: ", keep_.keep_last, ", expected 0 (all) or more");
+    }
   }
+  explicit CheckpointStore(std::filesystem::path root, std::int64_t keep_last = 0, const dist::Group& group = {})
+      : CheckpointStore(std::move(root), Retention{.keep_last = keep_last}, group) {}
 
   const std::filesystem::path& root() const noexcept { return root_; }
+  const Retention& retention() const noexcept { return keep_; }
+
+  /// What this rank writes of the contents; the tensors are theirs.
+  Share share(const Contents& contents) const { return share_of(group_, contents); }
 
   /// Writes a checkpoint; on return it is on the disk. One that exists for the step is replaced in one move. Older ones
-  /// of this run beyond keep_last are removed afterwards; another run's are left alone. Throws RunError when writing
-  /// fails (a full disk): then nothing is changed.
-  void save(std::int64_t step, const Contents& contents) {
+  /// of this run that need not be kept are removed afterwards; another run's are left alone. `metrics` are figures of
+  /// the saved weights (rank 0's count, and those that are finite). When writing fails on a rank (RunError: a full disk), all ranks throw its
+  /// error and nothing is changed.
+  void save(std::int64_t step, const Contents& contents, const std::map<std::string, double>& metrics = {}) {
+    save(step, share(contents), metrics);
+  }
+  void save(std::int64_t step, const Share& share, const std::map<std::string, double>& metrics = {}) {
     if (step < 0) throw InputError("checkpoint step ", step, " is negative");
-    ilme::detail::create_folders(root_);
-    remove_leftovers();
-    Manifest manifest;
-    manifest.step = step;
-    manifest.sequence = 1;
-    for (const Found& found : scan(nullptr)) {
-      manifest.sequence = std::max(manifest.sequence, found.manifest.sequence + 1);
-    }
-    if (run_.empty()) run_ = new_run_name();
-    manifest.run = run_;
-
-    AtomicDirectory folder(root_ / step_name(step));
-    std::vector<std::string> names;
-    for (const auto& [name, tensors] : contents.files) {
-      if (name.empty() || name.find_first_of("/\\") != std::string::npos || name.front() == '.') {
-        throw InputError("checkpoint file name \"", name, "\" is not a plain name");
-      }
-      names.push_back(name + ".safetensors");
-      io::save_safetensors(folder.path() / names.back(), tensors);
-    }
-    names.emplace_back(kStateName);
-    write_json(folder.path() / kStateName, contents.state);
-    write_manifest(folder.path(), manifest, names);
-    folder.commit();
-    rotate(manifest.sequence);
+    std::optional<AtomicDirectory> folder;  // rank 0's
+    Manifest manifest{.step = step, .run = run_, .metrics = metrics, .files = {}};
+    std::erase_if(manifest.metrics, [](const auto& metric) { return !std::isfinite(metric.second); });
+    const std::filesystem::path hidden = root_ / on_all_ranks(group_, [&]() -> std::string {
+                                                   if (group_.rank() != 0) return {};
+                                                   begin_save(manifest);
+                                                   folder.emplace(root_ / step_name(step));
+                                                   return folder->path().filename().string();
+                                                 }).front();
+    const auto listed = on_all_ranks(group_, [&] { return write_share(hidden, share).dump(); });
+    run_ = on_all_ranks(group_, [&]() -> std::string {
+             if (group_.rank() != 0) return {};
+             for (const std::string& text : listed) {
+               for (const Json& file : parse_json(text, "files of a rank")) {
+                 manifest.files.push_back(file_of_json(file, "files of a rank"));
+                 require_file(hidden, manifest.files.back());
+               }
+             }
+             write_json(hidden / kStateName, share.state);
+             manifest.files.push_back(describe_file(hidden / kStateName));
+             write_manifest(hidden, manifest);
+             folder->commit();
+             rotate(manifest);
+             return manifest.run;
+           }).front();
   }
 
-  /// The newest checkpoint that is whole. Each damaged one that is passed over is reported through `warn` with the file
-  /// and the fault; folders that are no checkpoints are ignored. Nothing when the root holds none at all; InputError
-  /// when all that it holds are damaged, so that a run never starts anew by accident. The store goes on as the loaded
-  /// checkpoint's run.
+  /// The newest checkpoint that is whole. Each damaged one that is passed over, by all ranks, is reported on rank 0
+  /// through `warn` with the file and the fault; folders that are no checkpoints are ignored. Nothing when the root
+  /// holds none at all; InputError when all that it holds are damaged, so that a run never starts anew by accident. The
+  /// store goes on as the loaded checkpoint's run.
   std::optional<Loaded> load_latest(const Warn& warn) {
     std::string first_fault;
     const auto report = [&](const std::string& fault) {
       if (first_fault.empty()) first_fault = fault;
-      if (warn) warn("skipping a damaged checkpoint: " + fault);
+      if (warn && group_.rank() == 0) warn("skipping a damaged checkpoint: " + fault);
     };
-    for (const Found& found : scan(report)) {
+    const std::string listed = on_all_ranks(group_, [&]() -> std::string {
+                                 Json names = Json::array();
+                                 if (group_.rank() != 0) return {};
+                                 for (const Found& found : scan(report)) {
+                                   names.push_back(found.path.filename().string());
+                                 }
+                                 return Json{first_fault, names}.dump();
+                               }).front();
+    const Json list = parse_json(listed, "list of checkpoints");
+    first_fault = list.at(0).get<std::string>();
+    for (const Json& name : list.at(1)) {
       try {
-        return open(found.path, found.manifest);
+        return open(root_ / name.get<std::string>());
       } catch (const InputError& error) {
         report(error.what());
       }
@@ -123,9 +158,7 @@ class CheckpointStore {
 
   /// The checkpoint in `folder`, which may lie anywhere. Throws InputError when it is damaged or none.
   Loaded load(const std::filesystem::path& folder) {
-    const auto clean = folder.has_filename() ? folder : folder.parent_path();
-    if (!std::filesystem::is_directory(clean)) throw InputError(folder.string(), ": no such checkpoint folder");
-    return open(clean, read_manifest(clean));
+    return open(folder.has_filename() ? folder : folder.parent_path());
   }
 
   /// The step of the newest checkpoint that looks complete (its files are not read); nothing when there is none.
@@ -150,21 +183,80 @@ class CheckpointStore {
     return text;
   }
 
-  Loaded open(const std::filesystem::path& folder, const Manifest& manifest) {
-    verify_files(folder, manifest);
+  /// Makes the root ready and numbers the save.
+  void begin_save(Manifest& manifest) const {
+    ilme::detail::create_folders(root_);
+    remove_leftovers();
+    manifest.sequence = 1;
+    for (const Found& found : scan(nullptr)) {
+      manifest.sequence = std::max(manifest.sequence, found.manifest.sequence + 1);
+    }
+    if (manifest.run.empty()) manifest.run = new_run_name();
+  }
+
+  /// Writes this rank's files and gives their sizes and checksums.
+  Json write_share(const std::filesystem::path& folder, const Share& share) const {
+    if (!std::filesystem::is_directory(folder)) {
+      throw RunError(folder.string(), ": the folder that rank 0 has made is not there on host ", detail::host_name(),
+                     "; checkpoints of several ranks need a folder that all their hosts share");
+    }
+    Json files = Json::array();
+    for (const auto& [name, slices] : share.files) {
+      if (slices.empty() && group_.rank() != 0) continue;
+      const auto path = folder / share_file_name(name, group_.rank(), group_.size());
+      save_slices(path, slices);
+      files.push_back(file_json(describe_file(path)));
+    }
+    return files;
+  }
+
+  static void require_file(const std::filesystem::path& folder, const Manifest::File& file) {
+    std::error_code code;
+    const auto size = std::filesystem::file_size(folder / file.name, code);
+    if (code || size != file.size) {
+      throw RunError((folder / file.name).string(), ": is not there as its rank has written it (",
+                     code ? code.message() : concat(size, " bytes, expected ", file.size), ")");
+    }
+  }
+
+  /// Opens a checkpoint on every rank. Each file's checksum is verified by one of them.
+  Loaded open(const std::filesystem::path& folder) {
     Loaded loaded;
-    loaded.path = folder;
-    loaded.step = manifest.step;
-    for (const Manifest::File& file : manifest.files) {
-      if (file.name == kStateName) {
-        loaded.state = read_json(folder / file.name);
-      } else {
-        const std::filesystem::path name = file.name;
-        loaded.files.emplace(name.stem().string(), io::SafetensorsFile(folder / name));
+    Manifest manifest;
+    const std::vector<Outcome> outcomes = outcomes_on_ranks(group_, [&] {
+      if (!std::filesystem::is_directory(folder)) throw InputError(folder.string(), ": no such checkpoint folder");
+      manifest = read_manifest(folder);
+      loaded = opened(folder, manifest);
+      return concat(manifest.run, " ", manifest.sequence);
+    });
+    if (const Outcome failed = first_fault(outcomes); !failed.fault.empty()) failed.raise();
+    for (const Outcome& outcome : outcomes) {
+      if (outcome.text != outcomes.front().text) {
+        throw InputError(folder.string(), ": is not the same on all ranks; all hosts must share the folder");
       }
     }
     std::error_code ignored;
     if (std::filesystem::equivalent(ilme::detail::parent_folder(folder), root_, ignored)) run_ = manifest.run;
+    return loaded;
+  }
+
+  Loaded opened(const std::filesystem::path& folder, const Manifest& manifest) const {
+    std::vector<std::uint64_t> load(static_cast<std::size_t>(group_.size()));
+    for (const Manifest::File& file : manifest.files) {
+      const auto reader = std::min_element(load.begin(), load.end());
+      *reader += file.size;
+      if (reader - load.begin() == group_.rank()) verify_file(folder, file);
+    }
+    Loaded loaded{.path = folder, .step = manifest.step, .files = {}, .state = {}};
+    std::map<std::string, std::vector<io::SafetensorsFile>> groups;
+    for (const Manifest::File& file : manifest.files) {
+      if (file.name == kStateName) {
+        loaded.state = read_json(folder / file.name);
+      } else {
+        groups[file.name.substr(0, file.name.find('.'))].emplace_back(folder / file.name);
+      }
+    }
+    for (auto& [name, files] : groups) loaded.files.emplace(name, SlicedTensors(std::move(files)));
     return loaded;
   }
 
@@ -202,19 +294,36 @@ class CheckpointStore {
     return false;
   }
 
-  /// Removes this run's checkpoints beyond the newest keep_last, never the one just saved.
-  void rotate(std::uint64_t just_saved) const {
-    if (keep_last_ == 0) return;
+  /// Removes this run's checkpoints that need not be kept, never the one just saved.
+  void rotate(const Manifest& saved) const {
+    if (keep_.keep_last == 0) return;
+    std::vector<Found> mine = scan(nullptr);
+    std::erase_if(mine, [&](const Found& found) { return found.manifest.run != saved.run; });
+    const auto best = best_of(mine);
     std::int64_t kept = 0;
-    for (const Found& found : scan(nullptr)) {
-      if (found.manifest.run != run_) continue;
-      if (++kept <= keep_last_ || found.manifest.sequence == just_saved) continue;
+    for (const Found& found : mine) {
+      const std::uint64_t sequence = found.manifest.sequence;
+      if (++kept <= keep_.keep_last || sequence == saved.sequence || sequence == best) continue;
       // Renamed first: a removal that is interrupted must not look like a damaged checkpoint.
       const auto hidden = ilme::detail::unfinished_name(found.path);
       std::error_code code;
       std::filesystem::rename(found.path, hidden, code);
       if (!code) std::filesystem::remove_all(hidden, code);
     }
+  }
+
+  /// The sequence number of the best checkpoint by the metric to keep; the newest of equal ones.
+  std::optional<std::uint64_t> best_of(const std::vector<Found>& newest_first) const {
+    std::optional<std::uint64_t> best;
+    double best_value = 0;
+    for (const Found& found : newest_first) {
+      const auto metric = found.manifest.metrics.find(keep_.keep_best);
+      if (metric == found.manifest.metrics.end()) continue;
+      if (best && !keep_.better(metric->second, best_value)) continue;
+      best = found.manifest.sequence;
+      best_value = metric->second;
+    }
+    return best;
   }
 
   /// Removes hidden ".step-*.unfinished-<pid>" folders of processes that are gone.
@@ -235,7 +344,8 @@ class CheckpointStore {
   }
 
   std::filesystem::path root_;
-  std::int64_t keep_last_;
+  Retention keep_;
+  dist::Group group_;
   std::string run_;
 };
 

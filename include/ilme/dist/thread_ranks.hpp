@@ -4,10 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <numeric>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
@@ -34,10 +32,7 @@ void run_ranks(int ranks, Body&& body, std::chrono::milliseconds timeout = std::
       world.rank = world.local_rank = rank;
       world.size = world.local_size = ranks;
       try {
-        std::vector<int> all(ranks);
-        std::iota(all.begin(), all.end(), 0);
-        world.all =
-            Group(gloo_backends(store, "127.0.0.1", "", timeout), {rank, ranks, "world", std::move(all), nullptr});
+        world.all = Group(gloo_backends(store, "127.0.0.1", "", timeout), "world", rank, ranks);
         body(world);
       } catch (...) {
         failures[rank] = std::current_exception();

@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -139,32 +138,24 @@ class AdamW {
     return named;
   }
 
-  /// Takes back what `state()` gave; parameters that it does not name start anew. Throws InputError for a part that is
-  /// missing, has no place here or another shape.
-  void load_state(const NamedParameters& saved) {
+  /// Takes over the state of an earlier run: `read` gives the parts that `state()` names. Parameters that have no
+  /// "step" start anew. Parts are converted to the types of this run: a run in float32 with moments in float32 and one
+  /// with masters go on from each other exactly, AdamWState::bf16 rounds the first moment to nearest. A master is asked
+  /// for where this run has them. Throws InputError for a part that is missing.
+  void load_state(const StateReader& read) {
     const c10::NoGradGuard no_gradient;
-    std::map<std::string, at::Tensor> rest(saved.begin(), saved.end());
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const std::string& name = parameters_[i].first;
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
       states_[i] = {};
-      if (!rest.contains(name + ".step")) continue;
+      if (!read(slices_[i], "step", at::empty({}, at::kFloat))) continue;
       made_state(i);
-      if (!has_master(i) && rest.contains(name + ".master")) {
-        throw InputError("optimizer state \"", name, ".master\" is of a run with state masters, this one has none");
-      }
       for (const auto& [kind, target] : parts(i)) {
-        const auto source = rest.extract(name + "." + kind);
-        if (source.empty()) throw InputError("optimizer state \"", name, ".", kind, "\" is missing");
-        if (source.mapped().sizes() != target.sizes()) {
-          throw InputError("optimizer state \"", name, ".", kind, "\" has shape ", source.mapped().sizes(),
-                           ", expected ", target.sizes());
+        if (!read(slices_[i], kind, target)) {
+          throw InputError("optimizer state \"", slices_[i].name, ".", kind, "\" is missing");
         }
-        target.copy_(source.mapped());
       }
       states_[i].count = static_cast<std::int64_t>(states_[i].steps.item<double>());
       if (has_master(i)) parameters_[i].second.copy_(states_[i].master);
     }
-    if (!rest.empty()) throw InputError("optimizer state \"", rest.begin()->first, "\" is of no parameter of this run");
   }
 
  private:

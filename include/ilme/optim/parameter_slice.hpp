@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,11 @@ struct ParameterSlice {
   }
   bool is_whole() const { return begin == 0 && tensor.numel() == whole_numel(); }
 };
+
+/// Gives the saved state of a parameter to an optimizer that goes on from it: fills `target` with part `kind` ("step",
+/// "exp_avg") of it, the slice's elements where the part has one for each, converted to the target's type; false when
+/// there is none.
+using StateReader = std::function<bool(const ParameterSlice& slice, const std::string& kind, const at::Tensor& target)>;
 
 /// Whole parameters as slices.
 inline std::vector<ParameterSlice> whole_slices(const NamedParameters& parameters) {
