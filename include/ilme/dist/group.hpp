@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,9 +16,10 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <ilme/core/error.hpp>
+#include <ilme/dist/observer.hpp>
+#include <ilme/dist/pending.hpp>
 
 namespace ilme::dist {
 
@@ -31,70 +31,6 @@ struct Backends {
 /// Makes the backends of a group; `name` is equal on all its ranks and used once. Collective over the group's ranks.
 using MakeBackends = std::function<Backends(const std::string& name, int rank, int size)>;
 
-/// A collective under way. Until wait() returns its tensors must not be touched.
-class Pending {
- public:
-  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-
-  /// Nothing is under way.
-  Pending() = default;
-  Pending(std::string what, Works works, std::function<void()> finish = {})
-      : what_(std::move(what)), works_(std::move(works)), finish_(std::move(finish)) {}
-  Pending(Pending&& other) noexcept { swap(other); }
-  Pending& operator=(Pending&& other) noexcept {
-    Pending(std::move(other)).swap(*this);
-    return *this;
-  }
-  ~Pending() {
-    try {  // the tensors may go away now, so nobody may still read or write them
-      wait();
-    } catch (const std::exception&) {
-    }
-  }
-
-  /// Returns when the collective's output may be used. Throws RunError when it failed, because a peer is gone or did
-  /// not come within the group's time-out.
-  void wait() {
-    const Works works = std::move(works_);
-    const std::function<void()> finish = std::move(finish_);
-    works_.clear();
-    finish_ = nullptr;
-    std::exception_ptr failure;
-    for (const auto& work : works) {
-      try {
-        work->wait();
-      } catch (const std::exception&) {
-        if (!failure) failure = std::current_exception();
-      }
-    }
-    if (failure) fail(failure);
-    if (finish) finish();
-  }
-
-  /// Whether nothing is left to wait for: wait() was called, or there was nothing to do.
-  bool done() const { return works_.empty() && !finish_; }
-
- private:
-  [[noreturn]] void fail(const std::exception_ptr& failure) const {
-    try {
-      std::rethrow_exception(failure);
-    } catch (const std::exception& error) {
-      const std::string text = error.what();
-      throw RunError(what_, " failed: ", text.substr(0, text.find('\n')));
-    }
-  }
-
-  void swap(Pending& other) noexcept {
-    std::swap(what_, other.what_);
-    std::swap(works_, other.works_);
-    std::swap(finish_, other.finish_);
-  }
-
-  std::string what_;
-  Works works_;
-  std::function<void()> finish_;
-};
-
 /// A communicator over some ranks; copies share it. All its ranks call the same collectives in the same order; several
 /// may be under way. A group of one rank has no backend and finishes everything at once.
 ///
@@ -104,15 +40,19 @@ class Pending {
 class Group {
  public:
   /// One rank.
-  Group() : shared_(std::make_shared<Shared>()) {}
+  Group() : shared_(std::make_shared<Shared>()) { shared_->ranks = {0}; }
 
   /// Collective over the group's ranks.
-  Group(MakeBackends make, std::string name, int rank, int size) : shared_(std::make_shared<Shared>()) {
-    shared_->rank = rank;
-    shared_->size = size;
-    if (size > 1) shared_->backends = make(name, rank, size);
+  Group(MakeBackends make, Membership membership) : shared_(std::make_shared<Shared>()) {
+    static_cast<Membership&>(*shared_) = std::move(membership);
+    if (size() > 1) {  // like a collective, the group's first: whoever does not come is found in the same way
+      Pending(shared_, "making a group", [&](Pending::Works&) {
+        if (shared_->observer) shared_->observer->waiting(shared_->name, 1, "making a group");
+        shared_->backends = make(shared_->name, rank(), size());
+        if (shared_->observer) shared_->observer->waited(shared_->name, 1);
+      }).wait();
+    }
     shared_->make = std::move(make);
-    shared_->name = std::move(name);
   }
 
   int rank() const { return shared_->rank; }
@@ -129,12 +69,14 @@ class Group {
     input = input.view(-1);
     const std::int64_t n = input.numel();
     if (n == 0) return {};
-    if (output.is_cuda() && size() > 1) return started("all_gather", {cuda()._allgather_base(output, input)});
-    at::Tensor own = output.narrow(0, rank() * n, n);
-    Pending::Works works =
-        exchange([&](int) { return input; }, [&](int peer) { return output.narrow(0, peer * n, n); });
+    if (output.is_cuda() && size() > 1) {
+      return start("all_gather",
+                   [&](Pending::Works& works) { works.push_back(cuda()._allgather_base(output, input)); });
+    }
+    const at::Tensor own = output.narrow(0, rank() * n, n);
     if (own.data_ptr() != input.data_ptr()) own.copy_(input);
-    return started("all_gather", std::move(works));
+    return exchange(
+        "all_gather", [&](int) { return input; }, [&](int peer) { return output.narrow(0, peer * n, n); });
   }
 
   /// `sum` [n] becomes the sum of the rank-th parts of every rank's `input` [size * n], or gets it added if `add`. The
@@ -149,16 +91,20 @@ class Group {
     input = input.view(-1);
     const std::int64_t n = sum.numel();
     if (n == 0) return {};
-    std::vector<at::Tensor> parts(size());
-    if (input.is_cuda() && size() > 1) {
-      parts = {at::empty({n}, input.options())};
-      Pending::Works works = {cuda()._reduce_scatter_base(parts[0], input)};
-      return started("reduce_scatter", std::move(works), [sum, parts, add] { add_parts(sum, parts, add); });
+    std::vector<at::Tensor> parts(input.is_cuda() && size() > 1 ? 1 : size());
+    if (parts.size() < static_cast<std::size_t>(size())) {
+      parts[0] = at::empty({n}, input.options());
+      return start(
+          "reduce_scatter",
+          [&](Pending::Works& works) { works.push_back(cuda()._reduce_scatter_base(parts[0], input)); },
+          [sum, parts, add] { add_parts(sum, parts, add); });
     }
-    parts[rank()] = input.narrow(0, rank() * n, n);
-    Pending::Works works = exchange([&](int peer) { return input.narrow(0, peer * n, n); },
-                                    [&](int peer) { return parts[peer] = at::empty({n}, input.options()); });
-    return started("reduce_scatter", std::move(works), [sum, parts, add] { add_parts(sum, parts, add); });
+    for (int i = 0; i < size(); ++i) {
+      parts[i] = i == rank() ? input.narrow(0, i * n, n) : at::empty({n}, input.options());
+    }
+    return exchange(
+        "reduce_scatter", [&](int peer) { return input.narrow(0, peer * n, n); }, [&](int peer) { return parts[peer]; },
+        [sum, parts, add] { add_parts(sum, parts, add); });
   }
 
   /// Sums `tensor` over the ranks in place, to the same bits on all of them; contiguous.
@@ -175,7 +121,9 @@ class Group {
     std::vector<at::Tensor> tensors = {tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    started("broadcast", {backend(tensor).broadcast(tensors, options)}).wait();
+    start("broadcast", [&](Pending::Works& works) {
+      works.push_back(backend(tensor).broadcast(tensors, options));
+    }).wait();
   }
 
   /// Returns when every rank has called it.
@@ -199,7 +147,7 @@ class Group {
   }
 
   /// A communicator of its own over the same ranks, for another thread's collectives. Collective.
-  Group duplicate() const { return Group(shared_->make, concat(shared_->name, "/", shared_->made++), rank(), size()); }
+  Group duplicate() const { return member(concat(shared_->name, "/", shared_->made++), rank(), shared_->ranks); }
 
   /// {shard, replicate}: this rank's group of `ranks_per_group` consecutive ranks, and the group of the ranks that are
   /// at its position in theirs. Collective.
@@ -210,37 +158,47 @@ class Group {
     }
     const int position = rank() % ranks_per_group, group = rank() / ranks_per_group;
     const std::string name = concat(shared_->name, "/", shared_->made++);
-    return {Group(shared_->make, concat(name, "/shard", group), position, ranks_per_group),
-            Group(shared_->make, concat(name, "/replicate", position), group, size() / ranks_per_group)};
+    std::vector<int> together, across;
+    for (int i = 0; i < size(); ++i) {
+      if (i / ranks_per_group == group) together.push_back(shared_->ranks[i]);
+      if (i % ranks_per_group == position) across.push_back(shared_->ranks[i]);
+    }
+    return {member(concat(name, "/shard", group), position, std::move(together)),
+            member(concat(name, "/replicate", position), group, std::move(across))};
   }
 
  private:
-  struct Shared {
-    int rank = 0, size = 1;
+  struct Shared : Membership {
     Backends backends;
     MakeBackends make;
-    std::string name;
     std::atomic<int> made = 0;  // groups over these ranks
     std::atomic<std::uint32_t> exchanges = 0;
   };
 
   /// Sends send(peer) to every other rank and receives receive(peer).
   template <class Send, class Receive>
-  Pending::Works exchange(Send send, Receive receive) const {
+  Pending exchange(const char* name, Send send, Receive receive, std::function<void()> finish = {}) const {
+    if (size() == 1) {
+      if (finish) finish();
+      return {};
+    }
     constexpr std::uint32_t kTags = 1u << 30;  // c10d wants them in an int; two collectives with one tag are far apart
     const int tag = static_cast<int>(shared_->exchanges++ % kTags);
-    Pending::Works works;
-    for (int i = 1; i < size(); ++i) {
-      const int from = (rank() + size() - i) % size();
-      std::vector<at::Tensor> received = {receive(from)};
-      works.push_back(cpu().recv(received, from, tag));
-    }
-    for (int i = 1; i < size(); ++i) {
-      const int to = (rank() + i) % size();
-      std::vector<at::Tensor> sent = {send(to)};
-      works.push_back(cpu().send(sent, to, tag));
-    }
-    return works;
+    return start(
+        name,
+        [&](Pending::Works& works) {
+          for (int i = 1; i < size(); ++i) {
+            const int from = (rank() + size() - i) % size();
+            std::vector<at::Tensor> received = {receive(from)};
+            works.push_back(cpu().recv(received, from, tag));
+          }
+          for (int i = 1; i < size(); ++i) {
+            const int to = (rank() + i) % size();
+            std::vector<at::Tensor> sent = {send(to)};
+            works.push_back(cpu().send(sent, to, tag));
+          }
+        },
+        std::move(finish));
   }
 
   /// Adds a piece at a time: it stays in the cache while every part is added to it, and conversions of 16-bit parts
@@ -268,17 +226,22 @@ class Group {
     std::vector<at::Tensor> tensors = {tensor.detach()};
     c10d::AllreduceOptions options;
     options.reduceOp = operation;
-    return started(name, {backend(tensor).allreduce(tensors, options)});
+    return start(name, [&](Pending::Works& works) { works.push_back(backend(tensor).allreduce(tensors, options)); });
   }
 
-  Pending started(const char* name, Pending::Works works, std::function<void()> finish = {}) const {
-    return {concat("rank ", rank(), " of ", size(), ": ", name), std::move(works), std::move(finish)};
+  Group member(std::string name, int rank, std::vector<int> ranks) const {
+    const int size = static_cast<int>(ranks.size());
+    return Group(shared_->make, {rank, size, std::move(name), std::move(ranks), shared_->observer});
+  }
+
+  template <class Post>
+  Pending start(const char* name, Post&& post, std::function<void()> finish = {}) const {
+    return Pending(shared_, name, post, std::move(finish));
   }
 
   c10d::Backend& cpu() const { return *shared_->backends.cpu; }
   c10d::Backend& cuda() const {
-    if (!shared_->backends.cuda)
-      throw RunError("a collective on CUDA tensors needs NCCL, which this group does not have");
+    if (!shared_->backends.cuda) throw RunError("a collective on CUDA tensors needs NCCL, which this group lacks");
     return *shared_->backends.cuda;
   }
   c10d::Backend& backend(const at::Tensor& tensor) const { return tensor.is_cuda() ? cuda() : cpu(); }

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
@@ -32,7 +34,10 @@ void run_ranks(int ranks, Body&& body, std::chrono::milliseconds timeout = std::
       world.rank = world.local_rank = rank;
       world.size = world.local_size = ranks;
       try {
-        world.all = Group(gloo_backends(store, "127.0.0.1", "", timeout), "world", rank, ranks);
+        std::vector<int> all(ranks);
+        std::iota(all.begin(), all.end(), 0);
+        world.all =
+            Group(gloo_backends(store, "127.0.0.1", "", timeout), {rank, ranks, "world", std::move(all), nullptr});
         body(world);
       } catch (...) {
         failures[rank] = std::current_exception();
