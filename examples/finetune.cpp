@@ -35,7 +35,7 @@ void finetune(const Options& options) {
   at::manual_seed(options.seed);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
   const auto examples = data::load_chat_examples(
-      {options.data}, tokenizer,
+      std::vector<std::filesystem::path>(options.data.begin(), options.data.end()), tokenizer,
       {.sequence_length = options.sequence_length,
        .default_system = text::default_system_message(text::read_chat_template(options.model))});
   const data::ChatReport& report = examples.report();
@@ -89,7 +89,8 @@ int main(int argc, char** argv) {
         auto options = std::make_shared<Options>();
         options->learning_rate = 1e-4;
         options->weight_decay = 0.0;
-        app.add_option("--data", options->data, "Conversations: .jsonl with {\"messages\": [{\"role\", \"content\"}]}")
+        app.add_option("--data", options->data,
+                       "Conversations: one or more .jsonl files with {\"messages\": [{\"role\", \"content\"}]}")
             ->type_name("FILE")
             ->required();
         app.add_option("--lora-rank", options->lora_rank, "Rank of the adapters")->check(CLI::PositiveNumber);

@@ -9,7 +9,6 @@
 #include <ilme/core/allocator.hpp>
 #include <ilme/core/error.hpp>
 #include <ilme/data/batched.hpp>
-#include <ilme/data/packing.hpp>
 #include <ilme/data/prefetched.hpp>
 #include <ilme/data/token_shards.hpp>
 #include <ilme/evaluate/shards.hpp>
@@ -23,6 +22,7 @@
 
 #include "support/program.hpp"
 #include "support/training.hpp"
+#include "support/weighted_folders.hpp"
 
 namespace {
 
@@ -57,12 +57,11 @@ template <class Ops>
 void pretrain(const Options& options) {
   using namespace ilme;
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
-  const data::TokenShards shards(options.data);
-  shards.require_tokenizer(tokenizer.fingerprint());
+  const auto rows = open_shards(options.data, tokenizer.fingerprint(),
+                                {.sequence_length = options.sequence_length, .seed = options.seed});
   const auto dtype = hf::parse_dtype(options.dtype);
   auto model = hf::load_model<nn::Llama<Ops>>(options.model, dtype);
-  auto source = data::packed_rows(shards, {.sequence_length = options.sequence_length, .seed = options.seed}) |
-                data::batched(options.batch_size, {.accumulate = options.accumulate}) | data::prefetched(2);
+  auto source = rows | data::batched(options.batch_size, {.accumulate = options.accumulate}) | data::prefetched(2);
   const auto parameters = optim::trainable_parameters(*model);
   TrainingRun run{.label = "pretraining", .total_steps = options.total_steps(source.batches_per_epoch())};
   run.phases = phases(options, run.total_steps, parameters);
@@ -98,7 +97,11 @@ int main(int argc, char** argv) {
       "and attend only within themselves. Kill it at any time: the same command goes on from the newest checkpoint.",
       [](CLI::App& app) -> std::function<void()> {
         auto options = std::make_shared<Options>();
-        app.add_option("--data", options->data, "Folder of token shards to train on")->type_name("DIR")->required();
+        app.add_option("--data", options->data,
+                       "Folders of token shards to train on. With a weight for each, rows come from them in these "
+                       "proportions, however large they are; without, every row once an epoch")
+            ->type_name("DIR[:WEIGHT]")
+            ->required();
         app.add_option("--eval-data", options->eval_data, "Folder of token shards to evaluate on (bits per byte)")
             ->type_name("DIR");
         app.add_option("--train", options->train, "all parameters, or embeddings: the embedding and the head only")

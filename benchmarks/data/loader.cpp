@@ -1,4 +1,5 @@
-/// The loader's speed: tokens/s of packed rows in batches, plain and read ahead; the plan of an epoch; opening shards.
+/// The loader's speed: tokens/s of packed rows in batches, plain, of a rank, mixed and read ahead; the plan of an
+/// epoch; opening shards.
 #include <benchmark/benchmark.h>
 
 #include <unistd.h>
@@ -11,6 +12,7 @@
 
 #include <ilme/core/random.hpp>
 #include <ilme/data/batched.hpp>
+#include <ilme/data/mixture.hpp>
 #include <ilme/data/packing.hpp>
 #include <ilme/data/prefetched.hpp>
 #include <ilme/data/shard_writer.hpp>
@@ -73,6 +75,27 @@ BENCHMARK(packed_batches)
     ->Args({128'256, 2048, 8})
     ->Args({128'256, 8192, 2})
     ->Args({128'256, 256, 8});
+
+/// The same for one of several ranks, which reads only its own rows. Argument: ranks.
+void rank_batches(benchmark::State& state) {
+  auto source = packed_rows(corpus(128'256), {.sequence_length = 2048, .seed = 1}) |
+                batched(8, {.rank = state.range(0) - 1, .world = state.range(0)});
+  benchmark::DoNotOptimize(source.next());
+  for (auto _ : state) benchmark::DoNotOptimize(source.next());
+  count_tokens(state, 8 * 2048);
+}
+BENCHMARK(rank_batches)->Arg(2)->Arg(4);
+
+/// A mixture of two corpora, three rows of one to one of the other.
+void mixed_batches(benchmark::State& state) {
+  const auto rows = packed_rows(corpus(128'256), {.sequence_length = 2048, .seed = 1});
+  const auto more = packed_rows(corpus(50'000), {.sequence_length = 2048, .seed = 1});
+  auto source = mixed_rows(std::vector{MixturePart{rows, 3.0}, MixturePart{more, 1.0}}, 1) | batched(8);
+  benchmark::DoNotOptimize(source.next());
+  for (auto _ : state) benchmark::DoNotOptimize(source.next());
+  count_tokens(state, 8 * 2048);
+}
+BENCHMARK(mixed_batches);
 
 /// What a consumer waits for when batches are read ahead. Argument: threads.
 void prefetched_batches(benchmark::State& state) {

@@ -43,7 +43,8 @@
 namespace ilme {
 
 struct TrainingOptions : ModelOutput {
-  std::string model, output, data;
+  std::string model, output;
+  std::vector<std::string> data;
   std::int64_t steps = 0;
   double epochs = 1, max_hours = 0;
   std::int64_t batch_size = 8, sequence_length = 1024, accumulate = 1;
@@ -124,7 +125,7 @@ struct TrainingOptions : ModelOutput {
   /// What decides the loss curve, to be stored with a checkpoint and compared on resume.
   Json settings(std::int64_t total_steps) const {
     return {{"model", model},
-            {"data", data},
+            {"data", data.size() == 1 ? Json(data.front()) : Json(data)},
             {"total_steps", total_steps},
             {"learning_rate", learning_rate},
             {"embedding_learning_rate", embedding_learning_rate},

@@ -66,7 +66,7 @@ TEST_CASE("truncation cuts ids and mask alike, and what has no label left is dro
   for (const auto& [limit, trained] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{10, 0}, {37, 0}, {38, 1}, {57, 3}, {58, 4}, {100, 4}}) {
     CAPTURE(limit);
-    const ChatExamples examples({turns, other}, limit, {"a.jsonl:3", "a.jsonl:4"});
+    const ChatExamples examples({turns, other}, limit, {{0, 3}, {0, 4}}, {{"a.jsonl", "line"}});
     const ChatReport& report = examples.report();
     CHECK(report.read == 2);
     CHECK(report.kept == (trained > 0 ? 2 : 1));
@@ -77,7 +77,7 @@ TEST_CASE("truncation cuts ids and mask alike, and what has no label left is dro
     auto batches = chat_rows(examples, {.pack = false}) | batched(2, {.epochs = 1});
     CHECK(batches.next()->token_count == trained + 1);
   }
-  CHECK_THROWS_MATCHES(ChatExamples({turns}, 37, {"a.jsonl:3"}), InputError,
+  CHECK_THROWS_MATCHES(ChatExamples({turns}, 37, {{0, 3}}, {{"a.jsonl", "line"}}), InputError,
                        MessageMatches(ContainsSubstring("a.jsonl:3")));
   CHECK_THROWS_AS(ChatExamples({}, 37), InputError);
   CHECK_THROWS_AS(ChatExamples({turns}, 0), InputError);

@@ -56,6 +56,18 @@ refuses 2 cut/shard-00000.bin new $(pretrain model cut) --output new
 "$BIN/ilme-prepare" --tokenizer other --input text.txt --output foreign >/dev/null 2>&1
 refuses 2 tokenizer new $(pretrain model foreign) --output new
 
+# Mixtures: what follows the last colon is a weight, unless the folder's own name has the colon.
+refuses 2 "weight x, expected a positive number" new $(pretrain model shards:x) --output new
+refuses 2 "weight 0, expected a positive number" new $(pretrain model shards:0) --output new
+refuses 2 "absent: no such folder" new $(pretrain model absent:3) --output new
+refuses 2 "absent:x: no such folder" new $(pretrain model absent:x) --output new
+refuses 2 "foreign: .*tokenizer" new $(pretrain model "shards:3 foreign:1") --output new
+cp -r shards co:lon
+refuses 2 "co:lon has no weight" new $(pretrain model "shards:3 co:lon") --output new
+refuses 2 "co:lon has none of the" new $(pretrain model "shards:3 co:lon:1e-9") --output new
+$(pretrain model "shards:3 co:lon:1") --output mixed --steps 1 >/dev/null 2>log.txt || fail "a mixture: $(cat log.txt)"
+grep -q '^co:lon: 25 % of the rows, 0.5 times an epoch of' log.txt || fail "the shares are not said: $(cat log.txt)"
+
 # Conversations.
 printf '%s\n' '{"messages":[{"role":"user","content":"salam"},{"role":"assistant","content":"salam"}]}' \
   '{"messages":[{"role":"user","content":"salam"}]}' >unanswered.jsonl

@@ -7,8 +7,9 @@ PRETRAIN=("$BIN/ilme-pretrain" --model model --data shards --steps 60 --batch-si
   --learning-rate 3e-3 --save-every 7 --log-every 1 --seed 5)
 FINETUNE=("$BIN/ilme-finetune" --model model --data chat.jsonl --steps 40 --batch-size 2 --sequence-length 128
   --learning-rate 3e-3 --save-every 7 --log-every 1 --lora-rank 4 --lora-dropout 0.2 --seed 5)
-# Embeddings first: killed before, at and after the switch.
-PHASES=("$BIN/ilme-pretrain" --model model --data shards --steps 36 --embedding-steps 18 --batch-size 2
+# Embeddings first: killed before, at and after the switch. On a mixture.
+cp -r shards more
+PHASES=("$BIN/ilme-pretrain" --model model --data shards:2.5 more:1 --steps 36 --embedding-steps 18 --batch-size 2
   --sequence-length 32 --learning-rate 3e-3 --embedding-learning-rate 1e-2 --weight-decay-for '*embed*=0' --warmup-steps 3
   --save-every 6 --log-every 1 --seed 5)
 
@@ -82,6 +83,18 @@ for run in first again; do
   [ -s timed/model.safetensors ] || fail "--max-hours: no model"
 done
 grep -q '^0 steps' log.txt || fail "a run without time left took steps: $(cat log.txt)"
+
+# Another split of the same global batch goes on from any checkpoint, with the same curve.
+SPLIT=("$BIN/ilme-pretrain" --model model --data shards --steps 60 --sequence-length 32 --learning-rate 1e-3 --dtype fp32
+  --save-every 28 --keep 0 --log-every 1 --seed 5)
+"${SPLIT[@]}" --batch-size 4 --output rows4 >/dev/null 2>&1
+"${SPLIT[@]}" --batch-size 1 --accumulate 4 --resume rows4/checkpoints/step-00000028 --output rows1 >log.txt 2>&1 ||
+  fail "another accumulation of the same global batch: $(tail -n 3 log.txt)"
+[ "$(losses rows1 | wc -l)" = 32 ] || fail "another accumulation: $(losses rows1 | wc -l) steps, expected 32"
+paste <(losses rows4 | tail -n 32) <(losses rows1) | tr -d '"los:' | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5) exit 1 }' ||
+  fail "another accumulation of the same global batch changes the losses"
+refuses 2 "global_batch_size is 4, this run's is 2" - "${SPLIT[@]}" --batch-size 2 \
+  --resume rows4/checkpoints/step-00000028 --output rows2
 
 # SIGTERM: a checkpoint, a clean end, and the rest later.
 "${PRETRAIN[@]}" --output stopped >log.txt 2>&1 &

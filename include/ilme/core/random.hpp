@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,15 +31,21 @@ constexpr double random_uniform(std::uint64_t seed, Counters... counters) {
   return static_cast<double>(random_bits(seed, counters...) >> 11) * 0x1.0p-53;
 }
 
-/// A permutation of 0..count-1 (Fisher-Yates), the same on every platform for the same (seed, stream).
+/// Shuffles `values` (Fisher-Yates), the same on every platform for the same (seed, stream).
+template <class T>
+void random_shuffle(std::span<T> values, std::uint64_t seed, std::uint64_t stream) {
+  for (std::uint64_t i = values.size(); i > 1; --i) {
+    // The high half of a 128-bit product maps 64 random bits to [0, i) with a bias below i / 2^64.
+    const auto j = static_cast<std::uint64_t>((static_cast<unsigned __int128>(random_bits(seed, stream, i)) * i) >> 64);
+    std::swap(values[i - 1], values[j]);
+  }
+}
+
+/// A permutation of 0..count-1, the same on every platform for the same (seed, stream).
 inline std::vector<std::uint64_t> random_permutation(std::uint64_t count, std::uint64_t seed, std::uint64_t stream) {
   std::vector<std::uint64_t> order(count);
   std::iota(order.begin(), order.end(), std::uint64_t{0});
-  for (std::uint64_t i = count; i > 1; --i) {
-    // The high half of a 128-bit product maps 64 random bits to [0, i) with a bias below i / 2^64.
-    const auto j = static_cast<std::uint64_t>((static_cast<unsigned __int128>(random_bits(seed, stream, i)) * i) >> 64);
-    std::swap(order[i - 1], order[j]);
-  }
+  random_shuffle(std::span(order), seed, stream);
   return order;
 }
 

@@ -1,6 +1,7 @@
 /// One packed batch as plain integers: what the loader makes and data/collate.hpp turns into tensors.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -8,6 +9,14 @@ namespace ilme::data {
 
 /// The label of a position that no loss is taken at.
 inline constexpr std::int64_t kIgnoredLabel = -100;
+
+/// Which document a part of a row is of: its number (data/document_sources.hpp) in one of the sources that the loader
+/// reads. Padding is of none.
+struct DocumentId {
+  std::int64_t source = -1, document = -1;
+
+  auto operator<=>(const DocumentId&) const = default;
+};
 
 /// `rows` rows of `sequence_length` tokens, flattened row by row.
 struct PackedBatch {
@@ -18,6 +27,8 @@ struct PackedBatch {
   /// Cumulative lengths of the documents' parts over the flattened rows: 0, ..., rows * sequence_length, strictly
   /// ascending. Attention stays between two of them; every row boundary is one; padding has a part of its own.
   std::vector<std::int64_t> sequence_offsets;
+  /// The document of each part. A loader's batches have one for each; batches made by hand need none.
+  std::vector<DocumentId> documents;
   /// Labels that count.
   std::int64_t token_count = 0;
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,6 +14,7 @@
 #include <ilme/core/json.hpp>
 #include <ilme/data/batch.hpp>
 #include <ilme/data/concepts.hpp>
+#include <ilme/data/document_sources.hpp>
 
 namespace ilme::data {
 
@@ -72,32 +72,23 @@ class Batched {
       batch.input_ids.resize(size);
       batch.labels.resize(size);
       batch.position_ids.resize(size);
-      std::vector<std::int64_t>& offsets = batch.sequence_offsets;
-      offsets.assign(1, 0);
+      batch.sequence_offsets.assign(1, 0);
       for (std::int64_t i = 0; i < rows_; ++i) {
         const std::size_t at = static_cast<std::size_t>(i) * length;
-        RowSlot slot{std::span(batch.input_ids).subspan(at, length), std::span(batch.labels).subspan(at, length),
-                     std::span(batch.position_ids).subspan(at, length), offsets};
+        RowSlot slot(std::span(batch.input_ids).subspan(at, length), std::span(batch.labels).subspan(at, length),
+                     std::span(batch.position_ids).subspan(at, length), batch.sequence_offsets, batch.documents);
         if (first_ + i < end_) {
           epoch_->fill(first_ + i, slot);
         } else {
-          fill_padding(slot);
+          slot.pad(0, padding_id_);
         }
       }
-      for (std::size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
       batch.token_count =
           static_cast<std::int64_t>(size) - std::count(batch.labels.begin(), batch.labels.end(), kIgnoredLabel);
       return batch;
     }
 
    private:
-    void fill_padding(RowSlot& slot) const {
-      std::fill(slot.input_ids.begin(), slot.input_ids.end(), padding_id_);
-      std::fill(slot.labels.begin(), slot.labels.end(), kIgnoredLabel);
-      std::iota(slot.position_ids.begin(), slot.position_ids.end(), std::int64_t{0});
-      slot.part_lengths.push_back(length_);
-    }
-
     std::shared_ptr<const typename Rows::Epoch> epoch_;
     std::int64_t first_, rows_, end_, length_, padding_id_;
   };
@@ -154,6 +145,7 @@ class Batched {
   /// Of this rank: a multiple of `accumulate()`.
   std::int64_t batches_per_epoch() const noexcept { return batches_; }
   std::int64_t accumulate() const noexcept { return options_.accumulate; }
+  std::vector<DocumentSource> document_sources() const { return rows_.document_sources(); }
 
  private:
   std::int64_t batch_rows() const noexcept { return rows_per_batch_ * options_.world; }  // of all ranks' batches

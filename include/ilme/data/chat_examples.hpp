@@ -13,6 +13,8 @@
 
 #include <ilme/core/error.hpp>
 #include <ilme/core/parallel.hpp>
+#include <ilme/data/batch.hpp>
+#include <ilme/data/document_sources.hpp>
 #include <ilme/data/documents.hpp>
 #include <ilme/data/fingerprint.hpp>
 #include <ilme/text/chat.hpp>
@@ -49,13 +51,15 @@ struct ChatOptions {
 class ChatExamples {
  public:
   /// Takes conversations as they are encoded, cuts them to `sequence_length` and drops those that no label is left in.
-  /// `names` ("file:line") are for the report; without them the examples' numbers are. None left is an InputError.
+  /// `lines` says where each comes from, in which of `files`; without it they go by number. None left is an InputError.
   ChatExamples(std::vector<text::EncodedChat> encoded, std::int64_t sequence_length,
-               const std::vector<std::string>& names = {})
-      : sequence_length_(sequence_length) {
+               const std::vector<DocumentId>& lines = {}, std::vector<DocumentSource> files = {})
+      : sequence_length_(sequence_length), files_(std::move(files)) {
+    if (files_.empty()) files_.push_back({"conversations", "example"});
     if (sequence_length < 1) throw InputError("sequence length is ", sequence_length, ", expected at least 1");
     const auto limit = static_cast<std::size_t>(sequence_length);
     std::vector<text::EncodedChat> kept;
+    std::vector<DocumentId> documents;
     std::uint64_t hash = 0;
     for (std::size_t i = 0; i < encoded.size(); ++i) {
       text::EncodedChat& example = encoded[i];
@@ -74,7 +78,8 @@ class ChatExamples {
           example.ids.empty() ? 0 : std::count(example.loss_mask.begin() + 1, example.loss_mask.end(), 1);
       if (trained == 0) {
         ++report_.dropped;
-        report_.dropped_lines.push_back(i < names.size() ? names[i] : concat("example ", i));
+        report_.dropped_lines.push_back(
+            i < lines.size() ? concat(files_.at(lines[i].source).name, ":", lines[i].document) : concat("example ", i));
         continue;
       }
       ++report_.kept;
@@ -85,6 +90,7 @@ class ChatExamples {
                         hash);
       hash = hash_bytes({reinterpret_cast<const char*>(example.loss_mask.data()), example.loss_mask.size()}, hash);
       kept.push_back(std::move(example));
+      documents.push_back(i < lines.size() ? lines[i] : DocumentId{0, static_cast<std::int64_t>(i)});
     }
     if (kept.empty()) {
       throw InputError("none of the ", report_.read, " conversations has a token to train on",
@@ -94,10 +100,14 @@ class ChatExamples {
     }
     fingerprint_ = hash_digits(hash);
     examples_ = std::make_shared<const std::vector<text::EncodedChat>>(std::move(kept));
+    documents_ = std::make_shared<const std::vector<DocumentId>>(std::move(documents));
   }
 
   std::size_t size() const noexcept { return examples_->size(); }
   const text::EncodedChat& operator[](std::size_t i) const { return (*examples_)[i]; }
+  /// The file and line of example i.
+  DocumentId document(std::size_t i) const { return (*documents_)[i]; }
+  const std::vector<DocumentSource>& files() const noexcept { return files_; }
   std::int64_t sequence_length() const noexcept { return sequence_length_; }
   const std::string& fingerprint() const noexcept { return fingerprint_; }
   const ChatReport& report() const noexcept { return report_; }
@@ -106,7 +116,9 @@ class ChatExamples {
   std::int64_t sequence_length_;
   ChatReport report_;
   std::string fingerprint_;
+  std::vector<DocumentSource> files_;
   std::shared_ptr<const std::vector<text::EncodedChat>> examples_;
+  std::shared_ptr<const std::vector<DocumentId>> documents_;
 };
 
 /// Reads `.jsonl` files (also `.gz`, `.zst`) of {"messages": [{"role", "content"}, ...]} and encodes every line with
@@ -119,11 +131,11 @@ inline ChatExamples load_chat_examples(const std::vector<std::filesystem::path>&
   std::vector<DocumentLine> lines;
   while (auto line = reader.next_line()) lines.push_back(std::move(*line));
   std::vector<text::EncodedChat> encoded(lines.size());
-  std::vector<std::string> names(lines.size());
+  std::vector<DocumentId> origins(lines.size());
   parallel_for(lines.size(), options.threads, [&](std::size_t i) {
-    names[i] = reader.where(lines[i]);
+    origins[i] = {static_cast<std::int64_t>(lines[i].file), static_cast<std::int64_t>(lines[i].line)};
     const std::vector<text::Message> messages = text::messages_from_json(
-        reader.json(lines[i]), names[i], /*needs_assistant=*/options.no_assistant == NoAssistant::refuse);
+        reader.json(lines[i]), reader.where(lines[i]), /*needs_assistant=*/options.no_assistant == NoAssistant::refuse);
     const bool answered =
         std::any_of(messages.begin(), messages.end(), [](const auto& message) { return message.role == "assistant"; });
     if (answered)
@@ -131,7 +143,9 @@ inline ChatExamples load_chat_examples(const std::vector<std::filesystem::path>&
     lines[i].bytes = {};
   });
   if (lines.empty()) throw InputError(files.front().string(), ": has no conversations");
-  return ChatExamples(std::move(encoded), options.sequence_length, names);
+  std::vector<DocumentSource> sources;
+  for (const auto& file : files) sources.push_back({file.string(), "line"});
+  return ChatExamples(std::move(encoded), options.sequence_length, origins, std::move(sources));
 }
 
 }  // namespace ilme::data

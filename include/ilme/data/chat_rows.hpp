@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -15,6 +14,7 @@
 #include <ilme/core/random.hpp>
 #include <ilme/data/chat_examples.hpp>
 #include <ilme/data/concepts.hpp>
+#include <ilme/data/document_sources.hpp>
 
 namespace ilme::data {
 
@@ -49,6 +49,7 @@ class ChatRows {
             {"pack", options_.pack},
             {"drop_last", options_.drop_last}};
   }
+  std::vector<DocumentSource> document_sources() const { return examples_.files(); }
   const ChatReport& report() const noexcept { return examples_.report(); }
 
   /// Which conversations stand in which row of one epoch. Immutable; `fill` is thread-safe.
@@ -96,24 +97,15 @@ class ChatRows {
           slot.labels[filled + t] =
               t + 1 < count && example.loss_mask[t + 1] != 0 ? std::int64_t{example.ids[t + 1]} : kIgnoredLabel;
         }
-        finish_part(slot, filled, count);
+        slot.add_part(filled, count, examples_.document(placed_[i]));
         filled += count;
       }
-      if (const std::size_t left = slot.input_ids.size() - filled; left > 0) {
-        std::fill(slot.input_ids.begin() + filled, slot.input_ids.end(), padding_id_);
-        std::fill(slot.labels.begin() + filled, slot.labels.end(), kIgnoredLabel);
-        finish_part(slot, filled, left);
-      }
+      slot.pad(filled, padding_id_);
     }
 
    private:
     std::int64_t length(std::uint64_t example) const {
       return static_cast<std::int64_t>(examples_[example].ids.size());
-    }
-
-    static void finish_part(RowSlot& slot, std::size_t first, std::size_t count) {
-      std::iota(slot.position_ids.begin() + first, slot.position_ids.begin() + first + count, std::int64_t{0});
-      slot.part_lengths.push_back(static_cast<std::int64_t>(count));
     }
 
     ChatExamples examples_;

@@ -2,9 +2,12 @@
 ///   TokenSource  | packed_rows ->  RowSource  | batched ->  BatchSource  | prefetched ->  BatchSource
 #pragma once
 
+#include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +15,7 @@
 
 #include <ilme/core/json.hpp>
 #include <ilme/data/batch.hpp>
+#include <ilme/data/document_sources.hpp>
 #include <ilme/data/token_view.hpp>
 
 namespace ilme::data {
@@ -25,23 +29,53 @@ concept TokenSource = std::copyable<Source> && requires(const Source& source, st
   { source.fingerprint() } -> std::convertible_to<std::string>;
 };
 
-/// Where a row is written: three spans of sequence_length, and a list to which the lengths of the row's parts (which
-/// attend within themselves only) are appended; they are positive and sum to sequence_length.
-struct RowSlot {
-  std::span<std::int64_t> input_ids, labels, position_ids;
-  std::vector<std::int64_t>& part_lengths;
+/// Where a row is written: input_ids and labels into spans of sequence_length, part by part; each part, which attends
+/// within itself only, is ended with `add_part`.
+class RowSlot {
+ public:
+  /// `offsets` is not empty and ends with the offset at which the row begins.
+  RowSlot(std::span<std::int64_t> ids, std::span<std::int64_t> row_labels, std::span<std::int64_t> positions,
+          std::vector<std::int64_t>& offsets, std::vector<DocumentId>& documents)
+      : input_ids(ids), labels(row_labels), position_ids_(positions), offsets_(offsets), documents_(documents) {}
+
+  /// The part of positions [first, first + count), which continues the one before; count is at least 1. Writes its
+  /// position ids. `document.source` counts from the first source of whoever fills the row.
+  void add_part(std::size_t first, std::size_t count, DocumentId document = {}) {
+    const auto positions = position_ids_.subspan(first, count);
+    std::iota(positions.begin(), positions.end(), std::int64_t{0});
+    offsets_.push_back(offsets_.back() + static_cast<std::int64_t>(count));
+    if (document.source >= 0) document.source += first_source;
+    documents_.push_back(document);
+  }
+
+  /// Makes the rest of the row, from `first` on, padding without labels.
+  void pad(std::size_t first, std::int64_t padding_id) {
+    if (first == input_ids.size()) return;
+    std::fill(input_ids.begin() + static_cast<std::ptrdiff_t>(first), input_ids.end(), padding_id);
+    std::fill(labels.begin() + static_cast<std::ptrdiff_t>(first), labels.end(), kIgnoredLabel);
+    add_part(first, input_ids.size() - first);
+  }
+
+  std::span<std::int64_t> input_ids, labels;
+  std::int64_t first_source = 0;  ///< number of the filler's first source among the loader's
+
+ private:
+  std::span<std::int64_t> position_ids_;
+  std::vector<std::int64_t>& offsets_;
+  std::vector<DocumentId>& documents_;
 };
 
 /// Rows that can be made in any order: `epoch(e)` plans epoch e, `fill(row, slot)` of the plan writes one of its rows
 /// (thread-safe). Every epoch has the same number of rows. It has no position of its own: the batch stage does, so
 /// there is one place to save. `identity()` is a JSON object of all that a saved position relies on (seed, lengths,
-/// content).
+/// content). `document_sources()` says what the document ids' sources are.
 template <class Rows>
 concept RowSource = std::copyable<Rows> && requires(const Rows& rows, std::int64_t i, RowSlot slot) {
   { rows.sequence_length() } -> std::same_as<std::int64_t>;
   { rows.rows_per_epoch() } -> std::same_as<std::int64_t>;
   { rows.drop_last() } -> std::same_as<bool>;
   { rows.identity() } -> std::same_as<Json>;
+  { rows.document_sources() } -> std::same_as<std::vector<DocumentSource>>;
   { rows.epoch(i) } -> std::same_as<std::shared_ptr<const typename Rows::Epoch>>;
   {rows.epoch(i)->fill(i, slot)};
 };
@@ -67,6 +101,13 @@ template <BatchSource Source>
 std::int64_t batches_per_step(const Source& source) {
   if constexpr (StepBatchSource<Source>) return source.accumulate();
   return 1;
+}
+
+/// What the sources of a loader's document ids are; empty where it does not say.
+template <BatchSource Source>
+std::vector<DocumentSource> document_sources(const Source& source) {
+  if constexpr (requires { source.document_sources(); }) return source.document_sources();
+  return {};
 }
 
 /// A batch source that hands out the making of its next batch: `claim()` moves the position on and returns a function

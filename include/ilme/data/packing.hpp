@@ -13,6 +13,7 @@
 #include <ilme/core/json.hpp>
 #include <ilme/core/random.hpp>
 #include <ilme/data/concepts.hpp>
+#include <ilme/data/document_sources.hpp>
 
 namespace ilme::data {
 
@@ -43,7 +44,8 @@ class PackedRows {
     const std::uint64_t tokens = source_.token_count();
     rows_ = static_cast<std::int64_t>(options_.drop_last ? tokens / length : tokens / length + (tokens % length != 0));
     if (rows_ == 0) {
-      throw InputError("the data has ", tokens, " tokens, too few for one row of sequence length ", length,
+      throw InputError(document_sources().front().name, ": has ", tokens,
+                       " tokens, too few for one row of sequence length ", length,
                        tokens > 0 ? " (drop_last leaves out the rest)" : "");
     }
   }
@@ -51,6 +53,10 @@ class PackedRows {
   std::int64_t sequence_length() const noexcept { return options_.sequence_length; }
   std::int64_t rows_per_epoch() const noexcept { return rows_; }
   bool drop_last() const noexcept { return options_.drop_last; }
+  std::vector<DocumentSource> document_sources() const {
+    if constexpr (requires { source_.name(); }) return {{source_.name()}};
+    return {{"documents"}};
+  }
   Json identity() const {
     return {{"data", source_.fingerprint()},
             {"sequence_length", options_.sequence_length},
@@ -91,23 +97,14 @@ class PackedRows {
         document.copy(first, count, slot.input_ids.data() + filled);
         document.copy(first + 1, labelled, slot.labels.data() + filled);
         if (labelled < count) slot.labels[filled + labelled] = kIgnoredLabel;
-        finish_part(slot, filled, count);
+        slot.add_part(filled, count, {0, static_cast<std::int64_t>(order_[place])});
         filled += count;
         at += count;
       }
-      if (filled < length) {
-        std::fill(slot.input_ids.begin() + filled, slot.input_ids.end(), padding_id_);
-        std::fill(slot.labels.begin() + filled, slot.labels.end(), kIgnoredLabel);
-        finish_part(slot, filled, length - filled);
-      }
+      slot.pad(filled, padding_id_);
     }
 
    private:
-    static void finish_part(RowSlot& slot, std::size_t first, std::size_t count) {
-      std::iota(slot.position_ids.begin() + first, slot.position_ids.begin() + first + count, std::int64_t{0});
-      slot.part_lengths.push_back(static_cast<std::int64_t>(count));
-    }
-
     Source source_;
     std::int64_t padding_id_;
     std::vector<std::uint64_t> order_;  // documents as they stand in this epoch

@@ -17,6 +17,7 @@
 #include <ilme/core/json.hpp>
 #include <ilme/data/batch.hpp>
 #include <ilme/data/concepts.hpp>
+#include <ilme/data/document_sources.hpp>
 
 namespace ilme::data {
 
@@ -30,6 +31,7 @@ class Prefetched {
   Prefetched(Upstream upstream, std::size_t ahead, std::size_t threads = 1)
       : batches_per_epoch_(upstream.batches_per_epoch()),
         accumulate_(batches_per_step(upstream)),
+        document_sources_(data::document_sources(upstream)),
         state_(upstream.state()),
         reader_(std::make_unique<Reader>(std::move(upstream), ahead, threads)) {
     if (ahead == 0) throw InputError("prefetched: 0 batches ahead, expected at least 1");
@@ -51,6 +53,7 @@ class Prefetched {
 
   std::int64_t batches_per_epoch() const noexcept { return batches_per_epoch_; }
   std::int64_t accumulate() const noexcept requires StepBatchSource<Upstream> { return accumulate_; }
+  const std::vector<DocumentSource>& document_sources() const noexcept { return document_sources_; }
 
  private:
   struct Slot {
@@ -151,6 +154,7 @@ class Prefetched {
   };
 
   std::int64_t batches_per_epoch_, accumulate_;
+  std::vector<DocumentSource> document_sources_;
   Json state_;
   std::unique_ptr<Reader> reader_;
 };

@@ -57,6 +57,7 @@ class TokenShards {
   const ShardVocabulary& vocabulary() const noexcept { return mapped_->index.vocabulary; }
   const ShardIndex& index() const noexcept { return mapped_->index; }
   const std::filesystem::path& folder() const noexcept { return mapped_->folder; }
+  std::string name() const { return folder().string(); }
 
   /// Tells one content from another: a hash of the tokenizer and of every shard's counts and checksums.
   const std::string& fingerprint() const noexcept { return mapped_->fingerprint; }
