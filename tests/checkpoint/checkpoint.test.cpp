@@ -277,3 +277,21 @@ TEST_CASE("a full disk is an error and leaves the older checkpoint") {
     ::umount((folder / "small").c_str());
   }
 }
+
+TEST_CASE("the newest whole checkpoint of a run from before a step") {
+  test::TemporaryFolder folder;
+  CheckpointStore(folder.path()).save(5, contents(5));  // another run's
+  CheckpointStore store(folder.path());
+  CHECK_FALSE(store.load_before(9, {}));
+  for (const std::int64_t step : {10, 20, 30}) store.save(step, contents(step));
+  CHECK(store.load_before(31, {})->step == 30);
+  CHECK(store.load_before(30, {})->step == 20);
+  CHECK_FALSE(store.load_before(10, {}));
+  store.save(10, contents(10));  // as after going back
+  CHECK(whole(*store.load_before(30, {})));
+  CHECK(store.load_before(30, {})->step == 10);
+  std::filesystem::resize_file(folder / "step-00000010/state.json", 3);
+  std::vector<std::string> warnings;
+  CHECK(store.load_before(30, [&](const std::string& warning) { warnings.push_back(warning); })->step == 20);
+  CHECK(warnings.size() == 1);
+}

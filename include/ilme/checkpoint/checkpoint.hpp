@@ -88,8 +88,8 @@ class CheckpointStore {
 
   /// Writes a checkpoint; on return it is on the disk. One that exists for the step is replaced in one move. Older ones
   /// of this run that need not be kept are removed afterwards; another run's are left alone. `metrics` are figures of
-  /// the saved weights (rank 0's count, and those that are finite). When writing fails on a rank (RunError: a full disk), all ranks throw its
-  /// error and nothing is changed.
+  /// the saved weights (rank 0's count, and those that are finite). When writing fails on a rank (RunError: a full
+  /// disk), all ranks throw its error and nothing is changed.
   void save(std::int64_t step, const Contents& contents, const std::map<std::string, double>& metrics = {}) {
     save(step, share(contents), metrics);
   }
@@ -128,32 +128,21 @@ class CheckpointStore {
   /// store goes on as the loaded checkpoint's run.
   std::optional<Loaded> load_latest(const Warn& warn) {
     std::string first_fault;
-    const auto report = [&](const std::string& fault) {
-      if (first_fault.empty()) first_fault = fault;
-      if (warn && group_.rank() == 0) warn("skipping a damaged checkpoint: " + fault);
-    };
-    const std::string listed = on_all_ranks(group_, [&]() -> std::string {
-                                 Json names = Json::array();
-                                 if (group_.rank() != 0) return {};
-                                 for (const Found& found : scan(report)) {
-                                   names.push_back(found.path.filename().string());
-                                 }
-                                 return Json{first_fault, names}.dump();
-                               }).front();
-    const Json list = parse_json(listed, "list of checkpoints");
-    first_fault = list.at(0).get<std::string>();
-    for (const Json& name : list.at(1)) {
-      try {
-        return open(root_ / name.get<std::string>());
-      } catch (const InputError& error) {
-        report(error.what());
-      }
-    }
-    if (!first_fault.empty()) {
+    auto loaded = load_newest(warn, first_fault, [](const Manifest&) { return true; });
+    if (!loaded && !first_fault.empty()) {
       throw InputError(root_.string(), ": no usable checkpoint, all are damaged (", first_fault,
                        "); remove them or choose another folder to start anew");
     }
-    return std::nullopt;
+    return loaded;
+  }
+
+  /// The newest whole checkpoint of this run, the one that saves into the store or was loaded from it, from before
+  /// `step`; nothing when there is none. Damaged ones are reported as load_latest does.
+  std::optional<Loaded> load_before(std::int64_t step, const Warn& warn) {
+    std::string ignored;
+    return load_newest(warn, ignored, [&](const Manifest& manifest) {
+      return !run_.empty() && manifest.run == run_ && manifest.step < step;
+    });
   }
 
   /// The checkpoint in `folder`, which may lie anywhere. Throws InputError when it is damaged or none.
@@ -174,6 +163,34 @@ class CheckpointStore {
     std::filesystem::path path;
     Manifest manifest;
   };
+
+  /// The newest whole checkpoint that rank 0's `wanted(manifest)` accepts. Faults are reported on rank 0, and the first
+  /// one is noted on all ranks.
+  template <class Wanted>
+  std::optional<Loaded> load_newest(const Warn& warn, std::string& first_fault, Wanted&& wanted) {
+    const auto report = [&](const std::string& fault) {
+      if (first_fault.empty()) first_fault = fault;
+      if (warn && group_.rank() == 0) warn("skipping a damaged checkpoint: " + fault);
+    };
+    const std::string listed = on_all_ranks(group_, [&]() -> std::string {
+                                 Json names = Json::array();
+                                 if (group_.rank() != 0) return {};
+                                 for (const Found& found : scan(report)) {
+                                   if (wanted(found.manifest)) names.push_back(found.path.filename().string());
+                                 }
+                                 return Json{first_fault, names}.dump();
+                               }).front();
+    const Json list = parse_json(listed, "list of checkpoints");
+    first_fault = list.at(0).get<std::string>();
+    for (const Json& name : list.at(1)) {
+      try {
+        return open(root_ / name.get<std::string>());
+      } catch (const InputError& error) {
+        report(error.what());
+      }
+    }
+    return std::nullopt;
+  }
 
   static std::string new_run_name() {
     std::random_device device;
