@@ -54,7 +54,7 @@ void report_memory(const MemoryOptions& memory, Trainer& trainer, const Loss& lo
         phases.begin(), phases.end(), [&, &name = name](const auto& phase) { return train::trains(phase, name); }));
   }
   const train::MemoryReport report =
-      train::measure_memory(trainer.model(), loss, trainer.optimizer(), trainer.gradient_sink(), options);
+      train::measure_memory(trainer.model(), loss, trainer.optimizer(), trainer.gradients(), options);
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.set_requires_grad(before[i]);
   std::fprintf(stderr, "memory, from batches that were tried:\n%s", report.table(rows, limit).c_str());
   if (report.total(rows) > limit) {

@@ -66,13 +66,13 @@ TEST_CASE("what is frozen gets no gradient, no update and no state until its pha
   std::vector<at::Tensor> before;
   for (const auto& [name, parameter] : run.parameters) before.push_back(parameter.detach().clone());
   std::size_t arrived = 0;
-  run.trainer.gradient_sink().redirect([&](std::size_t, at::Tensor) { ++arrived; });
+  run.trainer.gradients().redirect([&](std::size_t, at::Tensor) { ++arrived; });
   run.phases.before_step(run.trainer);
   data::PackedBatch packed = *test::PatternSource(2).next();
   const data::Batch batch = data::collate(packed);
   loss::LinearCrossEntropy{}(run.model.hidden(batch), run.model.lm_head_weight(), batch.labels).sum.backward();
   CHECK(arrived == (tied ? 1 : 2));  // the embedding and the head
-  run.trainer.gradient_sink().redirect(nullptr);
+  run.trainer.gradients().redirect(nullptr);
 
   for (std::int64_t i = 0; i < kSwitch; ++i) run.step();
   const std::vector<std::string> expected =

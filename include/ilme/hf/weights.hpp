@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include <ilme/core/json.hpp>
 #include <ilme/hf/foreign_weights.hpp>
 #include <ilme/io/safetensors.hpp>
+#include <ilme/io/tensor_slice.hpp>
 
 namespace ilme::hf {
 
@@ -153,31 +155,29 @@ inline std::string shape_text(const std::vector<std::int64_t>& shape) { return J
 
 }  // namespace detail
 
-/// Copies the tensors of `files` into the parameters of the same names, converting between floating-point types and to
-/// the parameter's device, and holds little more than the parameters in memory. Nothing is changed unless everything
-/// fits: InputError lists the first few names that are missing, unknown, or of another shape (expected and found).
-/// Adapter parameters (a name part that starts with "lora_") and "rotary_emb.inv_freq" of old files are passed over. A
-/// tied model's file may also hold "lm_head.weight" when it equals the embedding.
-inline void load_parameters(torch::nn::Module& module, const WeightFiles& files) {
+/// Copies the tensors of `files` into a model's slices, of all its parameters, by name, converting between
+/// floating-point types and to the slice's device, and holds little more than the slices in memory. Nothing is changed
+/// unless everything fits: InputError lists the first few names that are missing, unknown, or of another shape
+/// (expected and found). Adapter parameters (a name part that starts with "lora_") and "rotary_emb.inv_freq" of old
+/// files are passed over. A tied model's file may also hold "lm_head.weight" when it equals the embedding.
+inline void load_slices(const std::vector<io::TensorSlice>& slices, const WeightFiles& files) {
   std::vector<std::string> missing, unknown, unfit;
-  std::vector<std::pair<std::string, at::Tensor>> targets;
-  std::unordered_map<std::string, bool> expected;
-  for (const auto& item : module.named_parameters()) {
-    const std::string& name = item.key();
+  std::unordered_set<std::string> expected;
+  for (const io::TensorSlice& slice : slices) {
+    const std::string& name = slice.name;
     if (detail::is_adapter_name(name)) continue;
-    expected.emplace(name, true);
+    expected.insert(name);
     if (!files.contains(name)) {
       missing.push_back(name);
       continue;
     }
     const io::SafetensorsEntry& entry = files.entry(name);
-    if (entry.shape != item.value().sizes().vec()) {
-      unfit.push_back(concat(name, " has shape ", detail::shape_text(entry.shape), ", expected ",
-                             detail::shape_text(item.value().sizes().vec())));
+    if (entry.shape != slice.shape) {
+      unfit.push_back(
+          concat(name, " has shape ", detail::shape_text(entry.shape), ", expected ", detail::shape_text(slice.shape)));
     } else if (!c10::isFloatingType(io::scalar_type_of_safetensors(entry.dtype))) {
       unfit.push_back(concat(name, " has dtype ", entry.dtype, ", expected floating point"));
     }
-    targets.emplace_back(name, item.value());
   }
   static constexpr const char* kHead = "lm_head.weight";
   static constexpr const char* kEmbedding = "model.embed_tokens.weight";
@@ -199,7 +199,19 @@ inline void load_parameters(torch::nn::Module& module, const WeightFiles& files)
                      ", but the model ties them (tie_word_embeddings is true)");
   }
   const c10::NoGradGuard no_grad;
-  for (auto& [name, parameter] : targets) files.copy_to(name, parameter);
+  for (const io::TensorSlice& slice : slices) {
+    if (detail::is_adapter_name(slice.name)) continue;
+    if (slice.is_whole() && slice.tensor.sizes() == at::IntArrayRef(slice.shape)) {
+      files.copy_to(slice.name, slice.tensor);
+    } else {
+      files.copy_range_to(slice.name, slice.begin, slice.tensor);
+    }
+  }
+}
+
+/// The same for a model that is whole.
+inline void load_parameters(torch::nn::Module& module, const WeightFiles& files) {
+  load_slices(io::whole_slices(module.named_parameters().pairs()), files);
 }
 
 /// Writes `tensors` to `model.safetensors` in `folder`, or to shards of at most `max_shard_size` bytes with an index

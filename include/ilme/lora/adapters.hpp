@@ -63,14 +63,17 @@ std::int64_t attach_adapters(Model& model, const AdapterConfig& config, std::uin
   return attached;
 }
 
+/// Whether a parameter of this full name is an adapter's, or one that `config` saves whole.
+inline bool is_adapter_parameter(const AdapterConfig& config, const std::string& name) {
+  return name.find(".lora_") != std::string::npos || detail::is_saved_whole(config, name);
+}
+
 /// The adapters' parameters under their full names, and those of the modules that `config` saves whole.
 template <class Model>
 io::NamedTensors adapter_parameters(const Model& model, const AdapterConfig& config = {}) {
   io::NamedTensors tensors;
   for (const auto& item : model.named_parameters()) {
-    if (item.key().find(".lora_") != std::string::npos || detail::is_saved_whole(config, item.key())) {
-      tensors.emplace_back(item.key(), item.value());
-    }
+    if (is_adapter_parameter(config, item.key())) tensors.emplace_back(item.key(), item.value());
   }
   return tensors;
 }

@@ -38,7 +38,8 @@ class Lora : public Base {
                       ", expected 0 <= dropout < 1");
     const c10::NoGradGuard no_gradient;
     const at::Tensor& weight = this->weight;
-    const auto options = weight.options().dtype(precise_type());
+    // A base that is still on the meta device will be loaded; what an adapter begins with is drawn here.
+    const auto options = weight.options().dtype(precise_type()).device(weight.is_meta() ? at::kCPU : weight.device());
     lora_A = this->register_module("lora_A", std::make_shared<nn::Linear>(weight.size(1), shape.rank, options));
     lora_B = this->register_module("lora_B", std::make_shared<nn::Linear>(shape.rank, weight.size(0), options));
     const double bound = 1.0 / std::sqrt(static_cast<double>(weight.size(1)));

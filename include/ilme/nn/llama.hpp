@@ -23,13 +23,20 @@
 
 namespace ilme::nn {
 
+/// A part of a model as it is.
+template <class Module>
+using Plain = Module;
+
 /// A decoder of Llama's architecture (Touvron et al. 2023; Llama 3: Grattafiori et al. 2024). Parameter names are those
 /// of Hugging Face's LlamaForCausalLM; with tied embeddings there is no lm_head parameter. `LinearType` is Linear
 /// (PlainLinear with ops::Reference), or lora::Lora<Linear> for a model that can carry adapters. Any dtype that ATen
-/// multiplies; parameters are uninitialised until `initialize` or hf::load_parameters.
-template <ops::ModelOperations Ops, class LinearType = LinearOf<Ops>>
+/// multiplies; parameters are uninitialised until `initialize` or hf::load_parameters. `Part` wraps the blocks:
+/// dist::FullySharded for a model that is sharded over ranks.
+template <ops::ModelOperations Ops, class LinearType = LinearOf<Ops>, template <class> class Part = Plain>
 class Llama : public torch::nn::Module {
  public:
+  using BlockType = Part<Block<Ops, LinearType>>;
+
   explicit Llama(const LlamaConfig& config, const at::TensorOptions& options = at::kFloat)
       : embed_tokens(std::make_shared<Embedding<Ops>>(config.vocab_size, config.hidden_size, options)),
         norm(std::make_shared<RmsNorm<Ops>>(config.hidden_size, config.rms_norm_eps, options)),
@@ -37,7 +44,7 @@ class Llama : public torch::nn::Module {
         rotary_(config) {
     auto layer_list = std::make_shared<Group>();
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-      layers.push_back(std::make_shared<Block<Ops, LinearType>>(config, static_cast<std::size_t>(i), options));
+      layers.push_back(std::make_shared<BlockType>(config, static_cast<std::size_t>(i), options));
       layer_list->add(std::to_string(i), layers.back());
     }
     auto decoder = std::make_shared<Group>();
@@ -111,7 +118,7 @@ class Llama : public torch::nn::Module {
   const LlamaConfig& config() const noexcept { return config_; }
 
   std::shared_ptr<Embedding<Ops>> embed_tokens;
-  std::vector<std::shared_ptr<Block<Ops, LinearType>>> layers;
+  std::vector<std::shared_ptr<BlockType>> layers;
   std::shared_ptr<RmsNorm<Ops>> norm;
   std::shared_ptr<Linear> lm_head;  ///< null when tied
 

@@ -100,8 +100,8 @@ inline std::int64_t tensor_bytes(const c10::Device& device = c10::kCPU) {
 ///     loss.backward();
 ///     report(phase.peak_bytes());
 ///
-/// Phases may lie within each other, in the order of their construction; those of one device belong to one thread, what
-/// they measure is all threads'.
+/// Phases may lie within each other, in the order of their construction and on one thread. What they measure is all
+/// threads' memory; phases of several threads at once (ranks as threads) cut each other's peaks short.
 class MemoryPhase {
  public:
   explicit MemoryPhase(const c10::Device& device = c10::kCPU)
@@ -136,7 +136,7 @@ class MemoryPhase {
   }
 
   MemoryPhase*& innermost() const {
-    static std::array<MemoryPhase*, 128> phases{};  // 0: the CPU's, the others by device index
+    thread_local std::array<MemoryPhase*, 128> phases{};  // 0: the CPU's, the others by device index
     return phases.at(device_.is_cpu() ? 0 : 1 + static_cast<std::size_t>(std::max<int>(device_.index(), 0)));
   }
 

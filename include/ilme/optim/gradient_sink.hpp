@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,6 +12,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <ilme/ops/gradient_receiver.hpp>
+#include <ilme/optim/clip.hpp>
+#include <ilme/optim/gradients.hpp>
 
 namespace ilme::optim {
 
@@ -23,11 +24,8 @@ namespace ilme::optim {
 ///
 /// `redirect` replaces what happens to a gradient when all of it has come: a sharding wrapper reduces it over ranks, an
 /// optimizer-in-backward steps and frees it. The sink must outlive every backward over its parameters.
-class GradientSink {
+class GradientSink : public Gradients {
  public:
-  /// Gets a parameter's index in the constructor's list and the sum of what one backward made for it.
-  using Handler = std::function<void(std::size_t index, at::Tensor gradient)>;
-
   explicit GradientSink(std::vector<at::Tensor> parameters)
       : parameters_(std::move(parameters)), state_(std::make_shared<State>()) {
     state_->sums.resize(parameters_.size());
@@ -37,19 +35,23 @@ class GradientSink {
   }
   GradientSink(const GradientSink&) = delete;
   GradientSink& operator=(const GradientSink&) = delete;
-  ~GradientSink() {
+  ~GradientSink() override {
     for (const at::Tensor& parameter : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
 
   /// Sends a parameter's gradient to `handler` when a backward has made all of it, instead of keeping the sum; an empty
   /// handler restores the default. A parameter that is used inside two checkpointed segments completes in each.
-  void redirect(Handler handler) { state_->handler = std::move(handler); }
+  void redirect(Handler handler) override { state_->handler = std::move(handler); }
+
+  void set_is_last_backward(bool) override {}
 
   /// The sums, one a parameter; undefined where no gradient has come since the last `clear`.
-  std::vector<at::Tensor>& gradients() { return state_->sums; }
+  std::vector<at::Tensor>& gradients() override { return state_->sums; }
+
+  at::Tensor norm(double p = 2.0) override { return global_norm(state_->sums, p); }
 
   /// Forgets the sums and frees their memory.
-  void clear() {
+  void clear() override {
     for (at::Tensor& sum : state_->sums) sum.reset();
   }
 

@@ -9,7 +9,7 @@
 #include <c10/core/GradMode.h>
 
 #include <ilme/optim/concepts.hpp>
-#include <ilme/optim/gradient_sink.hpp>
+#include <ilme/optim/gradients.hpp>
 
 namespace ilme::optim {
 
@@ -29,7 +29,7 @@ template <SingleParameterOptimizer Optimizer>
 class OptimizerInBackward {
  public:
   /// The sink is that of the optimizer's named_parameters(), in their order.
-  OptimizerInBackward(GradientSink& sink, Optimizer& optimizer) : sink_(sink), optimizer_(optimizer) {}
+  OptimizerInBackward(Gradients& sink, Optimizer& optimizer) : sink_(sink), optimizer_(optimizer) {}
   OptimizerInBackward(const OptimizerInBackward&) = delete;
   OptimizerInBackward& operator=(const OptimizerInBackward&) = delete;
   ~OptimizerInBackward() { sink_.redirect({}); }
@@ -53,7 +53,7 @@ class OptimizerInBackward {
   }
 
  private:
-  GradientSink& sink_;
+  Gradients& sink_;
   Optimizer& optimizer_;
   double squares_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -94,26 +95,29 @@ class LogMetrics {
 };
 
 /// What a person watches: a bar with loss, tokens/s and time left on a terminal; elsewhere one key=value line every
-/// `every` steps. Steps that were skipped are said at once.
+/// `every` steps. Steps that were skipped are said at once. Nothing at all unless it `speaks`: one of many ranks does.
 class Console {
  public:
-  Console(std::string label, std::int64_t first_step, std::int64_t total_steps, std::int64_t every)
-      : bar_({.label = std::move(label),
-              .item_name = "steps",
-              .total = static_cast<double>(total_steps),
-              .already_done = static_cast<double>(first_step)}),
-        every_(every) {}
+  Console(std::string label, std::int64_t first_step, std::int64_t total_steps, std::int64_t every, bool speaks = true)
+      : every_(every) {
+    if (!speaks) return;
+    bar_.emplace(ProgressBar::Options{.label = std::move(label),
+                                      .item_name = "steps",
+                                      .total = static_cast<double>(total_steps),
+                                      .already_done = static_cast<double>(first_step)});
+  }
 
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport& report) {
+    if (!bar_) return;
     window_.add(report);
     if (report.skipped) {
       say(concat("step ", report.step, " skipped: ",
                  report.loss_tokens == 0 ? "no token counts in the loss" : "the loss or gradient norm is not finite"));
     }
-    if (bar_.enabled()) {
-      bar_.update(static_cast<double>(report.step), "loss " + detail::printed(report.loss) + "  " +
-                                                        format_count(window_.tokens_per_second()) + " tokens/s");
+    if (bar_->enabled()) {
+      bar_->update(static_cast<double>(report.step), "loss " + detail::printed(report.loss) + "  " +
+                                                         format_count(window_.tokens_per_second()) + " tokens/s");
       if (report.step % every_ == 0) window_ = {};
       return;
     }
@@ -128,17 +132,18 @@ class Console {
 
   template <class Trainer>
   void on_end(Trainer&) {
-    bar_.finish();
+    if (bar_) bar_->finish();
   }
 
   /// Prints a line above the bar.
   void say(const std::string& line) {
-    bar_.clear();
+    if (!bar_) return;
+    bar_->clear();
     std::fprintf(stderr, "%s\n", line.c_str());
   }
 
  private:
-  ProgressBar bar_;
+  std::optional<ProgressBar> bar_;  // none on a rank that is silent
   std::int64_t every_;
   detail::Window window_;
 };

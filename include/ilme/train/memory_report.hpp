@@ -24,7 +24,7 @@
 #include <ilme/nn/concepts.hpp>
 #include <ilme/ops/memory.hpp>
 #include <ilme/optim/concepts.hpp>
-#include <ilme/optim/gradient_sink.hpp>
+#include <ilme/optim/gradients.hpp>
 #include <ilme/text/text_table.hpp>
 
 namespace ilme::train {
@@ -143,7 +143,7 @@ struct StepPeaks {
 };
 
 template <class Model, class Loss>
-StepPeaks step_peaks(Model& model, Loss& loss, optim::GradientSink& sink, std::int64_t rows,
+StepPeaks step_peaks(Model& model, Loss& loss, optim::Gradients& sink, std::int64_t rows,
                      const MemoryReportOptions& options) {
   const data::Batch batch = data::collate(full_batch(rows, options));
   StepPeaks found;
@@ -178,7 +178,7 @@ template <nn::CausalModel Model, loss::LossModule Loss, optim::Optimizer Optimiz
 requires requires(const Optimizer& optimizer) {
   { optimizer.state_bytes() } -> std::convertible_to<std::int64_t>;
 }
-MemoryReport measure_memory(Model& model, Loss loss, const Optimizer& optimizer, optim::GradientSink& sink,
+MemoryReport measure_memory(Model& model, Loss loss, const Optimizer& optimizer, optim::Gradients& sink,
                             const MemoryReportOptions& options) {
   const auto bytes = [](const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); };
   at::Generator generator = at::detail::getDefaultCPUGenerator();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,9 +23,9 @@
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/nn/concepts.hpp>
 #include <ilme/ops/memory.hpp>
-#include <ilme/optim/clip.hpp>
 #include <ilme/optim/concepts.hpp>
 #include <ilme/optim/gradient_sink.hpp>
+#include <ilme/optim/gradients.hpp>
 #include <ilme/optim/optimizer_in_backward.hpp>
 
 namespace ilme::train {
@@ -39,7 +40,13 @@ struct TrainerOptions {
   std::int64_t max_bad_steps = 10;     ///< so many steps without a finite loss and norm, one after another, end the run
 };
 
-/// What one optimizer step did.
+/// A model that may be sharded over ranks (dist::FullySharded); `sharding()` is null when it is not.
+template <class Model>
+concept ShardableModel = requires(Model& model) {
+  { model.sharding()->mesh().all.size() } -> std::convertible_to<int>;
+};
+
+/// What one optimizer step did, on all ranks together.
 struct StepReport {
   std::int64_t step = 0;  ///< counted from 1
   double loss = 0;        ///< mean over the step's counted tokens, before the update
@@ -63,19 +70,17 @@ concept Callback = requires(C& callback, Trainer& trainer, const StepReport& rep
 }
 || requires(C& callback, Trainer& trainer) { callback.before_step(trainer); };
 
-/// A thin loop over `train_step`; holds references, owns only counters and the gradient sink. The loss of a step is the
-/// sum of token losses over all its micro-batches divided by their number of counted tokens, as one large batch would
-/// have it (not a mean of means). Gradients are those of the sum; the optimizer divides them.
+/// A thin loop over `train_step`; holds references, owns only counters and the gradient sink. With a model that is
+/// sharded over ranks, every rank has a trainer and a source of its own part of the data, and all take the same steps.
+/// The loss of a step is the sum of token losses over all its micro-batches divided by their number of counted tokens,
+/// as one large batch would have it (not a mean of means). Gradients are those of the sum; the optimizer divides them.
 template <nn::CausalModel Model, loss::LossModule Loss, optim::Optimizer Optimizer, data::BatchSource Source>
 class Trainer {
  public:
   Trainer(Model& model, Loss loss, Optimizer& optimizer, Source& source, TrainerOptions options)
-      : model_(model),
-        loss_(std::move(loss)),
-        optimizer_(optimizer),
-        source_(source),
-        options_(std::move(options)),
-        sink_(tensors(optimizer.named_parameters())) {
+      : model_(model), loss_(std::move(loss)), optimizer_(optimizer), source_(source), options_(std::move(options)) {
+    if constexpr (ShardableModel<Model>) gradients_ = model.sharding();
+    if (gradients_ == nullptr) gradients_ = &sink_.emplace(tensors(optimizer.named_parameters()));
     if (options_.accumulate < 1) throw InputError("accumulate is ", options_.accumulate, ", expected 1 or more");
     if (const auto step = data::batches_per_step(source); step != 1 && step != options_.accumulate) {
       throw InputError("accumulate is ", options_.accumulate, ", but the source's steps have ", step, " batches");
@@ -97,11 +102,11 @@ class Trainer {
       report.loss_tokens += batch.token_count;
       report.positions += batch.rows * batch.sequence_length;
     }
-    positions_seen_ += report.positions;
-    if (report.loss_tokens > 0) {
+    if (report.loss_tokens > 0 || on_many_ranks()) {
       options_.optimizer_in_backward ? learn_in_backward(micro_batches.front(), report) : learn(micro_batches, report);
-      report.loss /= static_cast<double>(report.loss_tokens);
+      if (report.loss_tokens > 0) report.loss /= static_cast<double>(report.loss_tokens);
     }
+    positions_seen_ += report.positions;
     report.skipped = report.loss_tokens == 0 || !std::isfinite(report.loss) || !std::isfinite(report.grad_norm);
     count_bad_steps(report);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -121,21 +126,32 @@ class Trainer {
     (on_end(callbacks), ...);
   }
 
-  /// Makes `run` return after the current step; the run can go on later.
-  void request_stop() noexcept { stop_requested_ = true; }
-  /// Makes the current step the run's last one.
+  /// Makes `run` return after the current step; the run can go on later. On many ranks any of them may ask, and all
+  /// return after the next step.
+  void request_stop() noexcept { (on_many_ranks() ? stop_wanted_ : stop_requested_) = true; }
+  /// Makes the current step the run's last one. On many ranks all must call it at the same step.
   void finish_here() noexcept { options_.total_steps = step_; }
 
   std::int64_t step() const noexcept { return step_; }
   std::int64_t total_steps() const noexcept { return options_.total_steps; }
   std::int64_t positions_seen() const noexcept { return positions_seen_; }
-  /// Wall time of the run so far, that of earlier processes included, from the trainer's making to a checkpoint.
-  double seconds() const {
-    return earlier_seconds_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - made_).count();
-  }
+  /// Wall time of the run so far, that of earlier processes included, from the trainer's making to a checkpoint. On
+  /// many ranks that of the first rank at the end of the last step.
+  double seconds() const { return on_many_ranks() ? agreed_seconds_ : own_seconds(); }
   Model& model() noexcept { return model_; }
   Optimizer& optimizer() noexcept { return optimizer_; }
-  optim::GradientSink& gradient_sink() noexcept { return sink_; }
+  optim::Gradients& gradients() noexcept { return *gradients_; }
+  /// All ranks (dist::Group), of which there is one when the model is not sharded.
+  const auto& group() const requires ShardableModel<Model> {
+    using Group = std::remove_cvref_t<decltype(model_.sharding()->mesh().all)>;
+    static const Group one;
+    return model_.sharding() == nullptr ? one : model_.sharding()->mesh().all;
+  }
+  /// This process among them, counted from 0.
+  int rank() const {
+    if constexpr (ShardableModel<Model>) return group().rank();
+    return 0;
+  }
 
   /// Counters and the source's place; the tensors (parameters, optimizer, generator) go into a checkpoint beside it
   /// (train/resume.hpp).
@@ -159,7 +175,10 @@ class Trainer {
     source_.restore(state.at("source"));
     step_ = object.require<std::int64_t>("step");
     positions_seen_ = object.require<std::int64_t>("positions_seen");
-    earlier_seconds_ = object.get<double>("seconds", 0);
+    earlier_seconds_ = agreed_seconds_ = object.get<double>("seconds", 0);
+    if constexpr (ShardableModel<Model>) {
+      if (model_.sharding() != nullptr) model_.sharding()->reshard();  // its slices were written
+    }
   }
 
  private:
@@ -176,6 +195,39 @@ class Trainer {
     if (options_.accumulate > 1) {
       throw InputError("the optimizer in backward cannot accumulate gradients, which it frees at once: accumulate is ",
                        options_.accumulate, ", expected 1");
+    }
+    if (on_many_ranks()) {
+      throw InputError(
+          "the optimizer in backward works on one rank: ranks could not agree to leave a parameter alone whose "
+          "gradient "
+          "is not finite");
+    }
+  }
+
+  bool on_many_ranks() const {
+    if constexpr (ShardableModel<Model>) return group().size() > 1;
+    return false;
+  }
+
+  double own_seconds() const {
+    return earlier_seconds_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - made_).count();
+  }
+
+  /// Makes a step's sums those of all ranks, and agrees on what every rank must know alike.
+  void sum_over_ranks(StepReport& report) {
+    if constexpr (ShardableModel<Model>) {
+      const bool first = group().rank() == 0;
+      at::Tensor sums =
+          at::tensor({report.loss, static_cast<double>(report.loss_tokens), static_cast<double>(report.positions),
+                      stop_wanted_ ? 1.0 : 0.0, first ? own_seconds() : 0.0},
+                     at::kDouble);
+      group().all_reduce(sums).wait();
+      const double* sum = sums.const_data_ptr<double>();
+      report.loss = sum[0];
+      report.loss_tokens = static_cast<std::int64_t>(sum[1]);
+      report.positions = static_cast<std::int64_t>(sum[2]);
+      stop_requested_ = stop_requested_ || sum[3] > 0;
+      agreed_seconds_ = sum[4];
     }
   }
 
@@ -198,7 +250,7 @@ class Trainer {
 
   /// Adds one micro-batch to the gradients of the sum of token losses; returns its sum.
   double backward(const data::PackedBatch& packed) {
-    if (packed.token_count == 0) return 0.0;
+    if (packed.token_count == 0 && !on_many_ranks()) return 0.0;  // other ranks wait for this one's part
     const data::Batch batch = data::collate(packed);
     const at::Tensor hidden = model_.hidden(batch);
     const ops::LossSum loss = loss_(hidden, model_.lm_head_weight(), batch.labels);
@@ -210,18 +262,24 @@ class Trainer {
   void learn(const std::vector<data::PackedBatch>& micro_batches, StepReport& report) {
     {
       const ops::MemoryPhase phase(device_);
-      for (const auto& batch : micro_batches) report.loss += backward(batch);
+      for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+        gradients_->set_is_last_backward(i + 1 == micro_batches.size());
+        report.loss += backward(micro_batches[i]);
+      }
+      gradients_->gradients();  // the last of them are reduced
       report.backward_peak_bytes = phase.peak_bytes();
+      if (on_many_ranks()) sum_over_ranks(report);
+      if (report.loss_tokens == 0) return gradients_->clear();
+      report.grad_norm = gradients_->norm().item<double>() / static_cast<double>(report.loss_tokens);
     }
     const ops::MemoryPhase phase(device_);
     const auto tokens = static_cast<double>(report.loss_tokens);
-    report.grad_norm = optim::global_norm(sink_.gradients()).item<double>() / tokens;
     if (std::isfinite(report.loss) && std::isfinite(report.grad_norm)) {
       const double excess = options_.max_grad_norm > 0 ? report.grad_norm / options_.max_grad_norm : 0.0;
-      optimizer_.step(sink_.gradients(), report.learning_rate,
+      optimizer_.step(gradients_->gradients(), report.learning_rate,
                       at::scalar_tensor(tokens * std::max(1.0, excess), at::kFloat));
     }
-    sink_.clear();
+    gradients_->clear();
     report.update_peak_bytes = phase.peak_bytes();
   }
 
@@ -230,7 +288,7 @@ class Trainer {
     if constexpr (optim::SingleParameterOptimizer<Optimizer>) {
       const ops::MemoryPhase phase(device_);
       const auto tokens = static_cast<double>(report.loss_tokens);
-      optim::OptimizerInBackward<Optimizer> in_backward(sink_, optimizer_);
+      optim::OptimizerInBackward<Optimizer> in_backward(*gradients_, optimizer_);
       in_backward.begin(report.learning_rate, at::scalar_tensor(tokens, at::kFloat));
       report.loss = backward(batch);
       report.grad_norm = in_backward.end() / tokens;
@@ -273,11 +331,12 @@ class Trainer {
   Optimizer& optimizer_;
   Source& source_;
   TrainerOptions options_;
-  optim::GradientSink sink_;
+  std::optional<optim::GradientSink> sink_;  // where the model has none of its own
+  optim::Gradients* gradients_ = nullptr;
   c10::Device device_ = c10::kCPU;
   std::int64_t step_ = 0, positions_seen_ = 0, bad_steps_ = 0;
-  bool stop_requested_ = false;
-  double earlier_seconds_ = 0;
+  bool stop_requested_ = false, stop_wanted_ = false;
+  double earlier_seconds_ = 0, agreed_seconds_ = 0;
   std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
 };
 
