@@ -1,6 +1,7 @@
 // Writing and reading weights and checkpoints. Writing ends when the data is on the disk (fsync). Reading finds the
 // file in the system's page cache: it measures our work and not the disk. Files go to the folder for temporary files
 // (TMPDIR). Beside them a plain copy of the same bytes in memory.
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -11,6 +12,7 @@
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
 
+#include <ilme/checkpoint/background_saver.hpp>
 #include <ilme/checkpoint/checkpoint.hpp>
 #include <ilme/core/error.hpp>
 #include <ilme/io/safetensors.hpp>
@@ -115,6 +117,23 @@ void save_checkpoint(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * bytes_of(contents));
 }
 
+/// How long a step is held up by a save. Argument 1: whether it goes on in the background, from copies.
+void hold_up(benchmark::State& state) {
+  const Folder folder;
+  const checkpoint::Contents contents = training_state(state.range(0));
+  checkpoint::CheckpointStore store(folder / "checkpoints", /*keep_last=*/1);
+  checkpoint::BackgroundSaver saver(
+      store, state.range(1) == 0 ? checkpoint::Background::never : checkpoint::Background::always);
+  std::int64_t step = 0;
+  for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    saver.save(++step, contents);
+    state.SetIterationTime(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    saver.wait();
+  }
+  state.SetBytesProcessed(state.iterations() * bytes_of(contents));
+}
+
 /// With the checksums verified.
 void load_checkpoint(benchmark::State& state) {
   const Folder folder;
@@ -136,6 +155,12 @@ BENCHMARK(copy)->Apply(shape)->ArgName("MiB")->Arg(256);
 BENCHMARK(write_safetensors)->Apply(shape)->ArgNames({"MiB", "float32"})->Args({256, 0})->Args({256, 1});
 BENCHMARK(read_safetensors)->Apply(shape)->ArgNames({"MiB", "float32"})->Args({256, 0})->Args({256, 1});
 BENCHMARK(save_checkpoint)->Apply(shape)->ArgName("MiB")->Arg(448);
+BENCHMARK(hold_up)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond)
+    ->ArgNames({"MiB", "background"})
+    ->Args({448, 0})
+    ->Args({448, 1});
 BENCHMARK(load_checkpoint)->Apply(shape)->ArgName("MiB")->Arg(448);
 
 }  // namespace

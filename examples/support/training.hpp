@@ -30,6 +30,7 @@
 #include <ilme/optim/parameter_group.hpp>
 #include <ilme/optim/schedule.hpp>
 #include <ilme/train/callbacks.hpp>
+#include <ilme/train/checkpoints.hpp>
 #include <ilme/train/metric_log.hpp>
 #include <ilme/train/metrics_file.hpp>
 #include <ilme/train/phases.hpp>
@@ -55,7 +56,7 @@ struct TrainingOptions : ModelOutput {
   std::string schedule = "cosine", dtype = "bf16", state = "masters", ops = "fused";
   std::int64_t save_every = 0, keep = 2, log_every = 10, eval_every = 0;
   std::uint64_t seed = 0;
-  std::string resume = "auto", tensorboard;
+  std::string resume = "auto", save_async = "auto", keep_best, tensorboard;
   bool optimizer_in_backward = false;
   std::string checkpoint_activations = "none";
   MemoryOptions memory;
@@ -112,6 +113,14 @@ struct TrainingOptions : ModelOutput {
     app.add_option("--eval-every", eval_every, "Steps between evaluations; 0: only at the end");
     app.add_option("--save-every", save_every, "Steps between checkpoints; 0: only at the end or when stopped");
     app.add_option("--keep", keep, "Newest checkpoints to keep; 0: all");
+    app.add_option("--keep-best", keep_best,
+                   "Keep the checkpoint with the best value of a metric as well, such as eval_bits_per_byte; saves "
+                   "whenever it gets better. The lowest is the best, the highest with max:METRIC")
+        ->type_name("METRIC");
+    app.add_option("--save-async", save_async,
+                   "Write checkpoints from a copy while training goes on: auto: where the memory for the copy is free "
+                   "(as much as model and optimizer state take); always; never")
+        ->check(CLI::IsMember({"auto", "always", "never"}));
     app.add_option("--resume", resume, "auto: go on from the newest checkpoint in --output; never; or a folder")
         ->type_name("auto|never|DIR");
     app.add_option("--log-every", log_every, "Steps between log lines and metric records")->check(CLI::PositiveNumber);
@@ -140,6 +149,15 @@ struct TrainingOptions : ModelOutput {
             {"state", state},
             {"ops", ops},
             {"seed", seed}};
+  }
+
+  checkpoint::Retention retention(bool evaluates) const {
+    const bool highest = keep_best.starts_with("max:");
+    const std::string metric = highest ? keep_best.substr(4) : keep_best;
+    if (metric.starts_with("eval_") && !evaluates) {
+      throw InputError("--keep-best ", keep_best, ": this run does not evaluate; expected --eval-data as well");
+    }
+    return {.keep_last = keep, .keep_best = metric, .higher_is_better = highest};
   }
 
   /// A phase's schedule: warm-up and decay over so many steps.
@@ -257,8 +275,16 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
                           .optimizer_in_backward = options.optimizer_in_backward});
 
   const std::filesystem::path output = options.output;
-  checkpoint::CheckpointStore store(output / "checkpoints", options.keep);
+  checkpoint::CheckpointStore store(output / "checkpoints", options.retention(run.evaluate != nullptr),
+                                    train::group_of(trainer));
+  train::Checkpoints checkpoints(
+      store, options.save_every,
+      [&] {
+        return Json{{"settings", run.settings}, {"phases", phases.state()}};
+      },
+      checkpoint::parse_background(options.save_async));
   if (const auto checkpoint = find_checkpoint(options, store)) {
+    checkpoints.restore(*checkpoint);
     for (const std::string& note : train::restore(trainer, *checkpoint))
       std::fprintf(stderr, "note: %s\n", note.c_str());
     if (checkpoint->state.contains("phases")) phases.restore(checkpoint->state.at("phases"));
@@ -290,6 +316,7 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
     for (const auto& [name, value] : metrics) events.scalar(name, value, step);
     events.flush();
   });
+  log.add([&](std::int64_t step, const train::Metrics& metrics) { checkpoints.note(step, metrics); });
   phases.on_begin([&](const train::Phase& phase, std::size_t index, std::int64_t step) {
     if (run.phases.size() == 1) return;
     std::int64_t trained = 0;
@@ -310,12 +337,6 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t first_step = trainer.step(), first_position = trainer.positions_seen();
   train::StopOnSignal stop;
-  train::Checkpoints checkpoints(
-      store, options.save_every,
-      [&] {
-        return Json{{"settings", run.settings}, {"phases", phases.state()}};
-      },
-      trainer.step());
   train::LogMetrics log_metrics(log, options.log_every);
   train::TimeLimit limit(max_seconds);
   if (run.evaluate) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <stdexcept>
 
+#include <ilme/checkpoint/background_saver.hpp>
 #include <ilme/checkpoint/checkpoint.hpp>
 #include <ilme/dist/thread_ranks.hpp>
 
@@ -240,6 +241,40 @@ TEST_CASE("files whose pieces do not fit are refused") {
   CHECK_THROWS_WITH(joined(file(two, {4}, 0), file(three, {4}, 2))(), ContainsSubstring("more than the 4"));
   CHECK_THROWS_WITH(joined(file(two, {5}, 0), file(three, {1, 5}, 2))(), ContainsSubstring("[1, 5]"));
   CHECK_THROWS_WITH(joined(file(two, {5}, 0), file(three.to(torch::kHalf), {5}, 2))(), ContainsSubstring("F16"));
+}
+
+TEST_CASE("saving in the background writes what there was, and its errors come out") {
+  test::TemporaryFolder folder;
+  dist::run_ranks(2, [&](const World& world) {
+    CheckpointStore store(folder / "run", 0, world.all);
+    // One rank may write at once.
+    using checkpoint::Background;
+    checkpoint::BackgroundSaver saver(store, world.rank == 0 ? Background::always : Background::never);
+    for (const std::int64_t step : {2, 4}) {
+      const Contents live = contents(step, world);
+      saver.save(step, live);
+      for (const auto& [group, slices] : live.files) {
+        for (const auto& slice : slices) slice.tensor.zero_();  // training goes on
+      }
+      world.all.barrier();
+    }
+    saver.wait();
+    require(saver.done(), "done after wait");
+    check_whole(store.load(folder / "run/step-00000002"), world);
+    check_whole(store.load(folder / "run/step-00000004"), world);
+
+    if (world.rank == 0) write_file(folder / "file", "in the way");
+    world.all.barrier();
+    CheckpointStore unwritable(folder / "file", 0, world.all);
+    checkpoint::BackgroundSaver failing(unwritable, Background::always);
+    failing.save(2, contents(2, world));
+    require_error([&] { failing.save(4, contents(4, world)); }, {"file", "(rank 0)"});
+    failing.save(4, contents(4, world));
+    require_error([&] { failing.wait(); }, {"file"});
+    failing.wait();
+  });
+  CHECK(checkpoint::parse_background("auto") == checkpoint::Background::automatic);
+  CHECK_THROWS_AS(checkpoint::parse_background("yes"), InputError);
 }
 
 TEST_CASE("the best checkpoint by a metric stays, beside the newest") {

@@ -6,6 +6,9 @@
 #include <ilme/checkpoint/checkpoint.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/optim/adamw.hpp>
+#include <ilme/train/callbacks.hpp>
+#include <ilme/train/checkpoints.hpp>
+#include <ilme/train/metric_log.hpp>
 #include <ilme/train/resume.hpp>
 #include <ilme/train/trainer.hpp>
 
@@ -86,6 +89,43 @@ TEST_CASE("a run goes on in another dtype with all that the checkpoint has") {
     }
     std::filesystem::remove_all(folder / "step-00000010");
   }
+}
+
+TEST_CASE("a new best is saved at once and stays; a resumed run knows it") {
+  test::TemporaryFolder folder;
+  const std::vector<double> values{5, 3, 4, 2, 6, 7, 2.5, 9, 1, 8};  // after steps 1, 2, ...
+  const auto train_to = [&](std::int64_t last) {
+    Run run(at::kFloat, optim::AdamWState::masters);
+    train::Trainer trainer(run.model, loss::LinearCrossEntropy{}, run.optimizer, run.source,
+                           {.total_steps = last, .learning_rate = [](std::int64_t) { return 1e-2; }});
+    checkpoint::CheckpointStore store(folder.path(), {.keep_last = 1, .keep_best = "eval"});
+    train::Checkpoints checkpoints(
+        store, 5, [] { return Json::object(); }, checkpoint::Background::always);
+    if (const auto loaded = store.load_latest({})) {
+      train::restore(trainer, *loaded);
+      checkpoints.restore(*loaded);
+    }
+    train::MetricLog log;
+    log.add([&](std::int64_t step, const train::Metrics& metrics) { checkpoints.note(step, metrics); });
+    train::Evaluate evaluate(log, 1, [&]() -> train::Metrics {
+      return {{"eval", values.at(static_cast<std::size_t>(trainer.step() - 1))}};
+    });
+    trainer.run(evaluate, checkpoints);
+    std::vector<std::int64_t> steps;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      steps.push_back(*checkpoint::step_of_name(entry.path().filename().string()));
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  };
+  using Steps = std::vector<std::int64_t>;
+  CHECK(train_to(3) == Steps{2, 3});
+  CHECK(train_to(5) == Steps{4, 5});
+  CHECK(train_to(8) == Steps{4, 8});
+  CHECK(train_to(8) == Steps{4, 8});  // nothing to do
+  const Json state = checkpoint::CheckpointStore(folder.path()).load_latest({})->state;
+  CHECK(state.at("best") == Json{{"metric", "eval"}, {"value", 2.0}, {"step", 4}});
+  CHECK(train_to(10) == Steps{9, 10});
 }
 
 TEST_CASE("a checkpoint of another model is refused") {

@@ -6,12 +6,7 @@
 /// checkpoints and a hidden folder, which the next save removes.
 #pragma once
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -21,7 +16,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -203,7 +197,7 @@ class CheckpointStore {
   /// Makes the root ready and numbers the save.
   void begin_save(Manifest& manifest) const {
     ilme::detail::create_folders(root_);
-    remove_leftovers();
+    ilme::detail::remove_unfinished(root_, "step-");
     manifest.sequence = 1;
     for (const Found& found : scan(nullptr)) {
       manifest.sequence = std::max(manifest.sequence, found.manifest.sequence + 1);
@@ -341,23 +335,6 @@ class CheckpointStore {
       best_value = metric->second;
     }
     return best;
-  }
-
-  /// Removes hidden ".step-*.unfinished-<pid>" folders of processes that are gone.
-  void remove_leftovers() const {
-    static constexpr std::string_view kMark = ".unfinished-";
-    std::error_code code;
-    std::vector<std::filesystem::path> leftovers;
-    for (std::filesystem::directory_iterator it(root_, code), end; !code && it != end; it.increment(code)) {
-      const std::string name = it->path().filename().string();
-      const auto mark = name.find(kMark);
-      if (mark == std::string::npos || !name.starts_with(".step-")) continue;
-      pid_t owner = 0;
-      std::from_chars(name.data() + mark + kMark.size(), name.data() + name.size(), owner);
-      const bool alive = owner > 0 && (::kill(owner, 0) == 0 || errno == EPERM);
-      if (!alive || owner == ::getpid()) leftovers.push_back(it->path());
-    }
-    for (const auto& leftover : leftovers) std::filesystem::remove_all(leftover, code);
   }
 
   std::filesystem::path root_;

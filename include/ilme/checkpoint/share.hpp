@@ -44,6 +44,7 @@ struct Share {
   Json state;
   std::int64_t bytes = 0;       ///< of the tensors
   std::int64_t host_bytes = 0;  ///< with those of the other ranks on this host
+  int host_ranks = 0;           ///< how many write on this host
 
   /// Goes on with copies, in main memory, of the tensors: the originals may change.
   void copy_tensors() {
@@ -169,7 +170,9 @@ inline Share share_of(const dist::Group& group, const Contents& contents) {
   }
   share.state = contents.state;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (hosts[rank] == hosts[static_cast<std::size_t>(group.rank())]) share.host_bytes += bytes[rank];
+    if (hosts[rank] != hosts[static_cast<std::size_t>(group.rank())]) continue;
+    share.host_bytes += bytes[rank];
+    ++share.host_ranks;
   }
   share.bytes = bytes[static_cast<std::size_t>(group.rank())];
   return share;

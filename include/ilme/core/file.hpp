@@ -2,11 +2,13 @@
 #pragma once
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <ilme/core/error.hpp>
 
@@ -43,10 +46,33 @@ inline std::filesystem::path unfinished_name(const std::filesystem::path& path) 
   return parent_folder(path) / concat(".", path.filename().string(), ".unfinished-", ::getpid());
 }
 
+/// Removes what processes that are gone, or this one, left unfinished in `folder` of names that start with `prefix`.
+inline void remove_unfinished(const std::filesystem::path& folder, const std::string& prefix) {
+  static constexpr std::string_view kMark = ".unfinished-";
+  std::error_code code;
+  std::vector<std::filesystem::path> leftovers;
+  for (std::filesystem::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
+    const std::string name = it->path().filename().string();
+    const auto mark = name.find(kMark);
+    if (mark == std::string::npos || !name.starts_with("." + prefix)) continue;
+    pid_t owner = 0;
+    std::from_chars(name.data() + mark + kMark.size(), name.data() + name.size(), owner);
+    const bool alive = owner > 0 && (::kill(owner, 0) == 0 || errno == EPERM);
+    if (!alive || owner == ::getpid()) leftovers.push_back(it->path());
+  }
+  for (const auto& leftover : leftovers) std::filesystem::remove_all(leftover, code);
+}
+
+/// Creates a folder and those above it, so that they are on the disk.
 inline void create_folders(const std::filesystem::path& folder) {
   std::error_code code;
-  std::filesystem::create_directories(folder, code);
+  const auto clean = folder.has_filename() ? folder : parent_folder(folder);
+  if (std::filesystem::is_directory(clean, code)) return;
+  const auto parent = parent_folder(clean);
+  if (parent != clean) create_folders(parent);
+  std::filesystem::create_directory(clean, code);
   if (code) throw RunError(folder.string(), ": cannot create the folder: ", code.message());
+  sync_path(parent);
 }
 
 }  // namespace detail

@@ -52,17 +52,26 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                                   "vocab.json",
                                                   "merges.txt"};
 
-template <class Model>
-void write_model_files(const Model& model, const std::filesystem::path& folder, at::ScalarType dtype,
-                       const std::filesystem::path& tokenizer_folder, const SaveOptions& options) {
-  save_parameters(model, folder, dtype, options.max_shard_size);
+/// Writes what stands beside the weights: configuration and tokenizer.
+inline void write_side_files(const nn::LlamaConfig& config, const std::filesystem::path& folder, at::ScalarType dtype,
+                             const std::filesystem::path& tokenizer_folder, const SaveOptions& options) {
   for (const char* name : kTokenizerFiles) {
     std::error_code code;
     const std::filesystem::path source = tokenizer_folder / name;
     if (!std::filesystem::exists(source, code) || std::filesystem::equivalent(source, folder / name, code)) continue;
     write_file(folder / name, read_file(source));
   }
-  write_config(folder, model.config(), dtype, options.source);
+  write_config(folder, config, dtype, options.source);
+}
+
+/// Whether `folder` is new or empty, so that it can appear as a whole. InputError when it is a file.
+inline bool is_fresh(const std::filesystem::path& folder) {
+  std::error_code code;
+  const bool exists = std::filesystem::exists(folder, code);
+  if (exists && !std::filesystem::is_directory(folder, code)) {
+    throw InputError(folder.string(), ": is a file, expected a folder");
+  }
+  return !exists || std::filesystem::is_empty(folder, code);
 }
 
 }  // namespace detail
@@ -73,17 +82,13 @@ void write_model_files(const Model& model, const std::filesystem::path& folder, 
 template <class Model>
 void save_model(const Model& model, const std::filesystem::path& folder, at::ScalarType dtype,
                 const std::filesystem::path& tokenizer_folder, const SaveOptions& options = {}) {
-  std::error_code code;
-  const bool exists = std::filesystem::exists(folder, code);
-  if (exists && !std::filesystem::is_directory(folder, code)) {
-    throw InputError(folder.string(), ": is a file, expected a folder");
-  }
-  if (exists && !std::filesystem::is_empty(folder, code)) {
-    detail::write_model_files(model, folder, dtype, tokenizer_folder, options);
-    return;
-  }
+  const auto write = [&](const std::filesystem::path& target) {
+    save_parameters(model, target, dtype, options.max_shard_size);
+    detail::write_side_files(model.config(), target, dtype, tokenizer_folder, options);
+  };
+  if (!detail::is_fresh(folder)) return write(folder);
   AtomicDirectory fresh(folder);
-  detail::write_model_files(model, fresh.path(), dtype, tokenizer_folder, options);
+  write(fresh.path());
   fresh.commit();
 }
 

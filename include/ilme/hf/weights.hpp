@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -214,37 +215,43 @@ inline void load_parameters(torch::nn::Module& module, const WeightFiles& files)
   load_slices(io::whole_slices(module.named_parameters().pairs()), files);
 }
 
-/// Writes `tensors` to `model.safetensors` in `folder`, or to shards of at most `max_shard_size` bytes with an index
-/// when they are more; floating-point ones as `convert` when it is given. Weight files of an earlier save there are
-/// removed at the end, so that none of them is taken for this model's. Throws RunError when writing fails.
-inline void save_weights(const io::NamedTensors& tensors, const std::filesystem::path& folder,
-                         std::optional<at::ScalarType> convert = std::nullopt,
-                         std::uint64_t max_shard_size = kMaxShardSize) {
-  std::vector<io::NamedTensors> shards(1);
-  std::uint64_t total = 0, shard_size = 0;
-  for (const auto& [name, tensor] : tensors) {
-    const std::uint64_t size =
-        static_cast<std::uint64_t>(tensor.numel()) * c10::elementSize(io::detail::written_type(tensor, convert));
-    if (shard_size > 0 && shard_size + size > max_shard_size) {
-      shards.emplace_back();
-      shard_size = 0;
+/// How weights are spread over files.
+struct WeightLayout {
+  std::vector<std::string> files;    ///< model.safetensors, or the shards
+  std::vector<std::size_t> file_of;  ///< of each tensor
+  std::uint64_t total_bytes = 0;
+
+  /// `bytes` of each tensor; a file has at most `max_shard_size` of them, or one tensor.
+  WeightLayout(const std::vector<std::uint64_t>& bytes, std::uint64_t max_shard_size) {
+    std::size_t count = 1;
+    std::uint64_t shard_size = 0;
+    for (const std::uint64_t size : bytes) {
+      if (shard_size > 0 && shard_size + size > max_shard_size) {
+        ++count;
+        shard_size = 0;
+      }
+      file_of.push_back(count - 1);
+      shard_size += size;
+      total_bytes += size;
     }
-    shards.back().emplace_back(name, tensor);
-    shard_size += size;
-    total += size;
+    for (std::size_t i = 0; i < count; ++i) {
+      char name[64];
+      std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, count);
+      files.emplace_back(count == 1 ? kWeightsName : name);
+    }
   }
-  ilme::detail::create_folders(folder);
-  std::vector<std::string> written;
-  Json weight_map = Json::object();
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    char name[64];
-    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
-    written.emplace_back(shards.size() == 1 ? kWeightsName : name);
-    io::save_safetensors(folder / written.back(), shards[i], {{"format", "pt"}}, convert);
-    for (const auto& [tensor_name, tensor] : shards[i]) weight_map[tensor_name] = written.back();
-  }
-  if (shards.size() > 1) {
-    write_json(folder / kWeightsIndexName, {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}});
+};
+
+/// Ends the writing of weight files, of tensors with these names: writes the index when there are several, and removes
+/// the weight files of an earlier save, so that none of them is taken for this model's.
+inline void finish_weights(const std::filesystem::path& folder, const WeightLayout& layout,
+                           const std::vector<std::string>& names) {
+  std::vector<std::string> written = layout.files;
+  if (layout.files.size() > 1) {
+    Json weight_map = Json::object();
+    for (std::size_t i = 0; i < names.size(); ++i) weight_map[names[i]] = layout.files[layout.file_of[i]];
+    write_json(folder / kWeightsIndexName,
+               {{"metadata", {{"total_size", layout.total_bytes}}}, {"weight_map", weight_map}});
     written.emplace_back(kWeightsIndexName);
   }
   std::vector<std::filesystem::path> stale;
@@ -254,6 +261,30 @@ inline void save_weights(const io::NamedTensors& tensors, const std::filesystem:
     if (ours && std::find(written.begin(), written.end(), name) == written.end()) stale.push_back(entry.path());
   }
   for (const auto& path : stale) std::filesystem::remove(path);
+}
+
+/// Writes `tensors` to `model.safetensors` in `folder`, or to shards of at most `max_shard_size` bytes with an index
+/// when they are more; floating-point ones as `convert` when it is given. Weight files of an earlier save there are
+/// removed at the end. Throws RunError when writing fails.
+inline void save_weights(const io::NamedTensors& tensors, const std::filesystem::path& folder,
+                         std::optional<at::ScalarType> convert = std::nullopt,
+                         std::uint64_t max_shard_size = kMaxShardSize) {
+  std::vector<std::uint64_t> bytes;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    names.push_back(name);
+    bytes.push_back(static_cast<std::uint64_t>(tensor.numel()) *
+                    c10::elementSize(io::detail::written_type(tensor, convert)));
+  }
+  const WeightLayout layout(bytes, max_shard_size);
+  std::vector<io::NamedTensors> shards(layout.files.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) shards[layout.file_of[i]].push_back(tensors[i]);
+  ilme::detail::create_folders(folder);
+  ilme::detail::remove_unfinished(folder, "model");
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    io::save_safetensors(folder / layout.files[i], shards[i], {{"format", "pt"}}, convert);
+  }
+  finish_weights(folder, layout, names);
 }
 
 /// Writes the parameters of `module` (without adapters) as `dtype`, as save_weights does.

@@ -200,13 +200,10 @@ inline void save_safetensors(const std::filesystem::path& path, const NamedTenso
   std::stable_sort(items.begin(), items.end(),
                    [](const Item& a, const Item& b) { return c10::elementSize(a.type) > c10::elementSize(b.type); });
   std::vector<SafetensorsEntry> entries;
-  std::uint64_t position = 0;
   for (const Item& item : items) {
-    const std::uint64_t end = position + static_cast<std::uint64_t>(item.tensor.numel()) * c10::elementSize(item.type);
-    entries.push_back(
-        {*item.name, std::string(safetensors_dtype_name(item.type)), item.tensor.sizes().vec(), position, end});
-    position = end;
+    entries.push_back({*item.name, std::string(safetensors_dtype_name(item.type)), item.tensor.sizes().vec()});
   }
+  lay_out_safetensors(entries);
   const std::string header = write_safetensors_header(entries, metadata, path.string());
   AtomicFile file(path);
   file.write(header);

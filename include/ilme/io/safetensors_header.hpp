@@ -322,6 +322,20 @@ inline SafetensorsHeader parse_safetensors_header(std::string_view bytes, const 
   return header;
 }
 
+/// Puts tensors (dtype and shape set) in the order of their data, by element size, largest first, so that each is
+/// aligned, and by the given order within a size; and sets their offsets.
+inline void lay_out_safetensors(std::vector<SafetensorsEntry>& tensors) {
+  const auto size = [](const SafetensorsEntry& entry) { return safetensors_dtype_size(entry.dtype).value_or(0); };
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [&](const SafetensorsEntry& a, const SafetensorsEntry& b) { return size(a) > size(b); });
+  std::uint64_t position = 0;
+  for (SafetensorsEntry& entry : tensors) {
+    entry.begin = position;
+    position += detail::byte_count(entry.shape, size(entry)).value_or(0);
+    entry.end = position;
+  }
+}
+
 /// The length and the JSON for `tensors` (with their offsets set) and `metadata`, padded with spaces so that the data
 /// starts at a multiple of 8. Throws InputError for a name that is not valid UTF-8, given twice, or "__metadata__".
 inline std::string write_safetensors_header(const std::vector<SafetensorsEntry>& tensors,

@@ -1,4 +1,4 @@
-/// Callbacks of Trainer::run: logging, console, checkpoints, evaluation, a clean stop.
+/// Callbacks of Trainer::run: logging, console, evaluation, a clean stop. Checkpoints have a header of their own.
 #pragma once
 
 #include <csignal>
@@ -9,12 +9,10 @@
 #include <string>
 #include <utility>
 
-#include <ilme/checkpoint/checkpoint.hpp>
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/core/progress.hpp>
 #include <ilme/train/metric_log.hpp>
-#include <ilme/train/resume.hpp>
 #include <ilme/train/trainer.hpp>
 
 namespace ilme::train {
@@ -146,37 +144,6 @@ class Console {
   std::optional<ProgressBar> bar_;  // none on a rank that is silent
   std::int64_t every_;
   detail::Window window_;
-};
-
-/// Saves every `every` steps (0: only at the end) and whenever the run ends early, so that it can go on from there.
-/// `more()` gives what is stored beside the trainer's state (snapshot). `saved_step` is the step that the run resumed
-/// from: it is not saved once more.
-class Checkpoints {
- public:
-  Checkpoints(checkpoint::CheckpointStore& store, std::int64_t every, std::function<Json()> more,
-              std::int64_t saved_step = 0)
-      : store_(store), every_(every), more_(std::move(more)), saved_(saved_step) {}
-
-  template <class Trainer>
-  void on_step(Trainer& trainer, const StepReport& report) {
-    if (every_ > 0 && report.step % every_ == 0) save(trainer);
-  }
-  template <class Trainer>
-  void on_end(Trainer& trainer) {
-    if (trainer.step() != saved_) save(trainer);
-  }
-
- private:
-  template <class Trainer>
-  void save(Trainer& trainer) {
-    store_.save(trainer.step(), snapshot(trainer, more_()));
-    saved_ = trainer.step();
-  }
-
-  checkpoint::CheckpointStore& store_;
-  std::int64_t every_;
-  std::function<Json()> more_;
-  std::int64_t saved_;
 };
 
 /// Calls `evaluate()` every `every` steps and after the last one, and logs what it returns.

@@ -26,14 +26,14 @@
 
 namespace ilme::train {
 
-namespace detail {
-
 /// The ranks of a trainer that may have several.
 template <class Trainer>
 dist::Group group_of(Trainer& trainer) {
   if constexpr (requires { trainer.group(); }) return trainer.group();
   return {};
 }
+
+namespace detail {
 
 /// What training draws from on this rank: the CPU's generator and that of the parameters' device.
 template <class Trainer>
@@ -111,7 +111,7 @@ checkpoint::Contents snapshot(Trainer& trainer, const Json& more = Json::object(
     }
   }
   for (const auto& [name, generator] : detail::generators(trainer)) {
-    random.push_back(detail::generator_slice(name, generator.get_state(), detail::group_of(trainer)));
+    random.push_back(detail::generator_slice(name, generator.get_state(), group_of(trainer)));
   }
   contents.state = more;
   contents.state["trainer"] = trainer.state();
@@ -163,7 +163,7 @@ std::vector<std::string> restore(Trainer& trainer, const checkpoint::Loaded& che
     }
   }
   for (const auto& [name, generator] : detail::generators(trainer)) {
-    detail::restore_generator(name, generator, detail::group_of(trainer), checkpoint.file("random"));
+    detail::restore_generator(name, generator, group_of(trainer), checkpoint.file("random"));
   }
   trainer.restore(checkpoint.state.at("trainer"));
 
