@@ -48,6 +48,9 @@ class Checkpoints {
     best_ = Best{object.require<double>("value"), object.require<std::int64_t>("step")};
   }
 
+  /// Returns when the store is free: nothing is being saved in the background. Throws the error of the last save.
+  void wait() { saver_.wait(); }
+
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport& report) {
     const bool best = is_best(trainer, report.step);
@@ -56,7 +59,7 @@ class Checkpoints {
   template <class Trainer>
   void on_end(Trainer& trainer) {
     if (trainer.step() != saved_) save(trainer);
-    saver_.wait();
+    wait();
   }
 
  private:
