@@ -42,7 +42,9 @@ class Pending {
     return *this;
   }
   ~Pending() {
+    if (works_.empty()) return;
     try {  // the tensors may go away now, so nobody may still read or write them
+      const Waiting waiting(*this);
       join();
     } catch (const std::exception&) {
     }
@@ -53,13 +55,16 @@ class Pending {
   void wait() {
     std::function<void()> finish = std::move(finish_);
     finish_ = nullptr;
-    try {
-      join();
-    } catch (const std::exception& error) {
-      const std::string text = error.what();
-      const std::string what = concat("rank ", group_->rank, " of ", group_->size, ": ", collective_,
-                                      " failed: ", text.substr(0, text.find('\n')));
-      throw RunError(group_->observer ? group_->observer->explain(what) : what);
+    if (!works_.empty() || failure_) {
+      const Waiting waiting(*this);  // also while the reason of a failure is found
+      try {
+        join();
+      } catch (const std::exception& error) {
+        const std::string text = error.what();
+        const std::string what = concat("rank ", group_->rank, " of ", group_->size, ": ", collective_,
+                                        " failed: ", text.substr(0, text.find('\n')));
+        throw RunError(group_->observer ? group_->observer->explain(what) : what);
+      }
     }
     if (finish) finish();
   }
@@ -68,10 +73,22 @@ class Pending {
   bool done() const { return works_.empty() && !finish_ && !failure_; }
 
  private:
+  struct Waiting {
+    explicit Waiting(const Pending& pending) : pending_(pending) {
+      if (observer() != nullptr) observer()->waiting(group().name, pending_.number_, pending_.collective_);
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting() {
+      if (observer() != nullptr) observer()->waited(group().name, pending_.number_);
+    }
+    const Membership& group() const { return *pending_.group_; }
+    Observer* observer() const { return pending_.group_ ? group().observer.get() : nullptr; }
+    const Pending& pending_;
+  };
+
   /// Waits for all works, though some fail; throws the first failure.
   void join() {
-    if (works_.empty() && !failure_) return;
-    if (group_->observer) group_->observer->waiting(group_->name, number_, collective_);
     std::exception_ptr failure = std::exchange(failure_, nullptr);
     for (const auto& work : works_) {
       try {
@@ -81,7 +98,6 @@ class Pending {
       }
     }
     works_.clear();
-    if (group_->observer) group_->observer->waited(group_->name, number_);
     if (failure) std::rethrow_exception(failure);
   }
 
