@@ -107,11 +107,13 @@ inline World connect(const WorldOptions& options = {}, const Environment& enviro
   world.launcher = environment.launcher;
   if (world.size == 1) return world;
 
-  // Where a peer is lost, c10d logs warnings with stack traces; what there is to say is said in one line.
-  if (!process_variable("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 2);
+  // Where a peer is lost, c10d logs many lines with stack traces; what there is to say is said in one.
+  if (!process_variable("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 3);
 
   const bool server = world.rank == 0 && !environment.agent_store;
   const auto store = detail::open_store(environment, server, options);
+  const auto own_connection = detail::open_store(environment, false, options);  // the heartbeat's
+  own_connection->setTimeout(options.timeout);
   std::vector<Peer> peers = detail::meet(*store, environment, options);
   const bool other_hosts = world.size > world.local_size;
   const std::string address =
@@ -121,8 +123,6 @@ inline World connect(const WorldOptions& options = {}, const Environment& enviro
     heartbeat.store_name = concat("torchrun's store at ", environment.address, ":", environment.port);
   }
   store->setTimeout(options.timeout);
-  const auto own_connection = detail::open_store(environment, false, options);
-  own_connection->setTimeout(options.timeout);
   auto observer = std::make_shared<Heartbeat>(own_connection, std::move(peers), world.rank, std::move(heartbeat));
   std::vector<int> ranks(world.size);
   std::iota(ranks.begin(), ranks.end(), 0);
