@@ -237,7 +237,29 @@ TEST_CASE("a step without a counted token is skipped visibly, and too many end t
   CHECK(report.loss_tokens == 0);
   CHECK(at::equal(model.embed_tokens->weight, before));
   trainer.train_step();
+  CHECK(trainer.skipped_steps() == 2);
   CHECK_THROWS_AS(trainer.train_step(), RunError);
+}
+
+TEST_CASE("the error after too many steps that teach nothing names the documents of the last") {
+  const data::TokenDocuments documents(std::vector<std::vector<std::uint32_t>>(40, {7}));  // nothing follows
+  auto source = data::packed_rows(documents, {.sequence_length = 4, .shuffle = false}) | data::batched(2);
+  Run run;
+  const auto options = [](std::int64_t max_bad_steps) {
+    return train::TrainerOptions{
+        .total_steps = 9, .learning_rate = [](std::int64_t) { return 1.0; }, .max_bad_steps = max_bad_steps};
+  };
+  train::Trainer trainer(run.model, loss::LinearCrossEntropy{}, *run.optimizer, source, options(2));
+  CHECK(trainer.train_step().documents == "documents: documents 0-7");
+  CHECK_THROWS_WITH(trainer.train_step(),
+                    Catch::Matchers::ContainsSubstring("2 steps in a row taught nothing") &&
+                        Catch::Matchers::ContainsSubstring("the last one read documents: documents 8-15"));
+  train::Trainer patient(run.model, loss::LinearCrossEntropy{}, *run.optimizer, source, options(0));
+  while (patient.step() < 9) patient.train_step();
+  CHECK(patient.skipped_steps() == 9);
+  CHECK(patient.state().at("skipped_steps") == 9);
+  CHECK_THROWS_AS(train::Trainer(run.model, loss::LinearCrossEntropy{}, *run.optimizer, source, options(-1)),
+                  InputError);
 }
 
 TEST_CASE("a loss that is not finite changes nothing and is counted") {

@@ -24,9 +24,12 @@ class Window {
  public:
   void add(const StepReport& report) {
     seconds_ += report.seconds;
+    data_seconds_ += report.data_seconds;
     positions_ += report.positions;
     last_ = report;
   }
+  /// Of the time, what was spent waiting for data.
+  double data_share() const { return seconds_ > 0 ? data_seconds_ / seconds_ : 0; }
   double tokens_per_second() const { return seconds_ > 0 ? static_cast<double>(positions_) / seconds_ : 0; }
   template <class Trainer>
   Metrics metrics(Trainer& trainer) const {
@@ -52,10 +55,16 @@ class Window {
     }
   }
 
-  double seconds_ = 0;
+  double seconds_ = 0, data_seconds_ = 0;
   std::int64_t positions_ = 0;
   StepReport last_;
 };
+
+/// Why a step was skipped, and its documents.
+inline std::string reason(const StepReport& report) {
+  return concat(report.loss_tokens == 0 ? "no token counts in the loss" : "the loss or gradient norm is not finite",
+                report.documents.empty() ? "" : " (" + report.documents + ")");
+}
 
 inline std::string printed(double value) {
   char text[32];
@@ -68,7 +77,9 @@ inline std::string printed(double value) {
 /// Writes every `every`-th step's figures to a log. `loss`, `grad_norm` and `learning_rate` are the step's own,
 /// `tokens_per_second` is of all positions computed since the last record. Where groups of parameters have learning
 /// rates of their own, `learning_rate` is that of the rest (of the first group when nothing else trains) and
-/// `learning_rate/<pattern>` that of each group. `memory/...` is what tensors held at most, where that is counted.
+/// `learning_rate/<pattern>` that of each group. `data_share` is the share of the time since the last record that this
+/// rank waited for data, `skipped_steps` counts those that taught nothing; each also leaves a note. `memory/...` is
+/// what tensors held at most, where that is counted.
 class LogMetrics {
  public:
   LogMetrics(const MetricLog& log, std::int64_t every) : log_(log), every_(every) {}
@@ -76,8 +87,11 @@ class LogMetrics {
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport& report) {
     window_.add(report);
+    if (report.skipped) log_.note(report.step, "skipped", detail::reason(report));
     if (report.step % every_ != 0 && report.step != trainer.total_steps()) return;
     Metrics metrics = window_.metrics(trainer);
+    metrics.emplace_back("data_share", window_.data_share());
+    metrics.emplace_back("skipped_steps", static_cast<double>(trainer.skipped_steps()));
     if (report.backward_peak_bytes > 0) {
       metrics.emplace_back("memory/backward_peak_bytes", static_cast<double>(report.backward_peak_bytes));
       metrics.emplace_back("memory/update_peak_bytes", static_cast<double>(report.update_peak_bytes));
@@ -109,10 +123,7 @@ class Console {
   void on_step(Trainer& trainer, const StepReport& report) {
     if (!bar_) return;
     window_.add(report);
-    if (report.skipped) {
-      say(concat("step ", report.step, " skipped: ",
-                 report.loss_tokens == 0 ? "no token counts in the loss" : "the loss or gradient norm is not finite"));
-    }
+    if (report.skipped) say(concat("step ", report.step, " skipped: ", detail::reason(report)));
     if (bar_->enabled()) {
       bar_->update(static_cast<double>(report.step), "loss " + detail::printed(report.loss) + "  " +
                                                          format_count(window_.tokens_per_second()) + " tokens/s");

@@ -41,6 +41,18 @@ class MetricsFile {
   void write(std::int64_t step, const Metrics& metrics) {
     Json record{{"step", step}};
     for (const auto& [name, value] : metrics) record[name] = value;
+    append(record);
+  }
+
+  /// Appends {"step": step, name: text}.
+  void note(std::int64_t step, const std::string& name, const std::string& text) {
+    append({{"step", step}, {name, text}});
+  }
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  void append(const Json& record) {
     const std::string line = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     for (std::size_t done = 0; done < line.size();) {
       const ssize_t count = ::write(fd_, line.data() + done, line.size() - done);
@@ -50,9 +62,6 @@ class MetricsFile {
     }
   }
 
-  const std::filesystem::path& path() const noexcept { return path_; }
-
- private:
   /// The lines of `text` that are whole records of steps up to `step`.
   static std::string records_up_to(std::string_view text, std::int64_t step) {
     std::string kept;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include <ilme/data/batch.hpp>
 #include <ilme/data/collate.hpp>
 #include <ilme/data/concepts.hpp>
+#include <ilme/data/document_sources.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/nn/concepts.hpp>
 #include <ilme/ops/memory.hpp>
@@ -27,6 +29,8 @@
 #include <ilme/optim/gradient_sink.hpp>
 #include <ilme/optim/gradients.hpp>
 #include <ilme/optim/optimizer_in_backward.hpp>
+#include <ilme/train/bad_steps.hpp>
+#include <ilme/train/step_report.hpp>
 
 namespace ilme::train {
 
@@ -37,30 +41,13 @@ struct TrainerOptions {
   std::function<double(std::int64_t step)> learning_rate = {};  ///< by step, counted from 1; optim::Schedule fits
   bool optimizer_in_backward = false;  ///< update each parameter, and free its gradient, as backward makes it; needs
                                        ///< accumulate 1 and max_grad_norm 0 (optim/optimizer_in_backward.hpp)
-  std::int64_t max_bad_steps = 10;     ///< so many steps without a finite loss and norm, one after another, end the run
+  std::int64_t max_bad_steps = 10;     ///< so many steps that teach nothing, one after another, end the run; 0: none do
 };
 
 /// A model that may be sharded over ranks (dist::FullySharded); `sharding()` is null when it is not.
 template <class Model>
 concept ShardableModel = requires(Model& model) {
   { model.sharding()->mesh().all.size() } -> std::convertible_to<int>;
-};
-
-/// What one optimizer step did, on all ranks together.
-struct StepReport {
-  std::int64_t step = 0;  ///< counted from 1
-  double loss = 0;        ///< mean over the step's counted tokens, before the update
-  double grad_norm = 0;   ///< before clipping
-  double learning_rate = 0;
-  std::int64_t loss_tokens = 0;  ///< tokens whose label counted
-  std::int64_t positions = 0;    ///< positions computed, padding included
-  double seconds = 0;
-  /// Nothing was learnt: no counted token, or a loss or norm that is not finite. With optimizer_in_backward those
-  /// parameters have learnt that backward came to before the first gradient that is not finite.
-  bool skipped = false;
-  /// The most that tensors held in forward and backward and in the update, bytes; 0 where they are not counted
-  /// (ops::count_tensor_memory).
-  std::int64_t backward_peak_bytes = 0, update_peak_bytes = 0;
 };
 
 /// Told of each step before it (`before_step(trainer)`; `trainer.step()` is the one before), after it, or both.
@@ -78,7 +65,12 @@ template <nn::CausalModel Model, loss::LossModule Loss, optim::Optimizer Optimiz
 class Trainer {
  public:
   Trainer(Model& model, Loss loss, Optimizer& optimizer, Source& source, TrainerOptions options)
-      : model_(model), loss_(std::move(loss)), optimizer_(optimizer), source_(source), options_(std::move(options)) {
+      : model_(model),
+        loss_(std::move(loss)),
+        optimizer_(optimizer),
+        source_(source),
+        options_(std::move(options)),
+        bad_steps_(options_.max_bad_steps) {
     if constexpr (ShardableModel<Model>) gradients_ = model.sharding();
     if (gradients_ == nullptr) gradients_ = &sink_.emplace(tensors(optimizer.named_parameters()));
     if (options_.accumulate < 1) throw InputError("accumulate is ", options_.accumulate, ", expected 1 or more");
@@ -91,14 +83,17 @@ class Trainer {
   }
 
   /// One optimizer step. Throws RunError when the source has ended, and after too many steps in a row that taught
-  /// nothing.
+  /// nothing, with the documents of the last.
   StepReport train_step() {
     const auto start = std::chrono::steady_clock::now();
     const std::vector<data::PackedBatch> micro_batches = take_micro_batches();
     StepReport report;
+    report.data_seconds = seconds_since(start);
     report.step = ++step_;
     report.learning_rate = options_.learning_rate(step_);
+    documents_.clear();
     for (const auto& batch : micro_batches) {
+      documents_.insert(documents_.end(), batch.documents.begin(), batch.documents.end());
       report.loss_tokens += batch.token_count;
       report.positions += batch.rows * batch.sequence_length;
     }
@@ -108,8 +103,9 @@ class Trainer {
     }
     positions_seen_ += report.positions;
     report.skipped = report.loss_tokens == 0 || !std::isfinite(report.loss) || !std::isfinite(report.grad_norm);
-    count_bad_steps(report);
-    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (report.skipped) report.documents = documents();
+    bad_steps_.count(report);
+    report.seconds = seconds_since(start);
     return report;
   }
 
@@ -135,8 +131,24 @@ class Trainer {
   std::int64_t step() const noexcept { return step_; }
   std::int64_t total_steps() const noexcept { return options_.total_steps; }
   std::int64_t positions_seen() const noexcept { return positions_seen_; }
-  /// Wall time of the run so far, that of earlier processes included, from the trainer's making to a checkpoint. On
-  /// many ranks that of the first rank at the end of the last step.
+  /// Steps of the run so far that taught nothing.
+  std::int64_t skipped_steps() const noexcept { return bad_steps_.total(); }
+  /// The documents that the last step's batches were made of, for people, as far as the source says: those of all
+  /// ranks, which must all ask.
+  std::string documents() const {
+    std::string text = data::describe_documents(documents_, data::document_sources(source_));
+    if constexpr (ShardableModel<Model>) {
+      if (!on_many_ranks()) return text;
+      const std::vector<std::string> texts = group().all_gather_text(text);
+      text.clear();
+      for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+        if (!texts[rank].empty()) text += concat(text.empty() ? "" : "; ", "rank ", rank, ": ", texts[rank]);
+      }
+    }
+    return text;
+  }
+  /// Wall time of the run so far, that of earlier processes included, counted from the trainer's making or
+  /// restoring. On many ranks that of the first rank at the end of the last step.
   double seconds() const { return on_many_ranks() ? agreed_seconds_ : own_seconds(); }
   Model& model() noexcept { return model_; }
   Optimizer& optimizer() noexcept { return optimizer_; }
@@ -156,11 +168,8 @@ class Trainer {
   /// Counters and the source's place; the tensors (parameters, optimizer, generator) go into a checkpoint beside it
   /// (train/resume.hpp).
   Json state() const {
-    return {{"step", step_},
-            {"positions_seen", positions_seen_},
-            {"seconds", seconds()},
-            {"accumulate", source_steps()},
-            {"source", source_.state()}};
+    return {{"step", step_},        {"positions_seen", positions_seen_}, {"skipped_steps", skipped_steps()},
+            {"seconds", seconds()}, {"accumulate", source_steps()},      {"source", source_.state()}};
   }
 
   /// Takes back what `state()` gave. InputError when the run was made with other data or its steps had other batches;
@@ -176,6 +185,8 @@ class Trainer {
     step_ = object.require<std::int64_t>("step");
     positions_seen_ = object.require<std::int64_t>("positions_seen");
     earlier_seconds_ = agreed_seconds_ = object.get<double>("seconds", 0);
+    made_ = std::chrono::steady_clock::now();
+    bad_steps_.restore(object.get<std::int64_t>("skipped_steps", 0));
     if constexpr (ShardableModel<Model>) {
       if (model_.sharding() != nullptr) model_.sharding()->reshard();  // its slices were written
     }
@@ -209,9 +220,7 @@ class Trainer {
     return false;
   }
 
-  double own_seconds() const {
-    return earlier_seconds_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - made_).count();
-  }
+  double own_seconds() const { return earlier_seconds_ + seconds_since(made_); }
 
   /// Makes a step's sums those of all ranks, and agrees on what every rank must know alike.
   void sum_over_ranks(StepReport& report) {
@@ -296,13 +305,8 @@ class Trainer {
     }
   }
 
-  void count_bad_steps(const StepReport& report) {
-    bad_steps_ = report.skipped ? bad_steps_ + 1 : 0;
-    if (bad_steps_ >= options_.max_bad_steps) {
-      throw RunError("step ", step_, ": ", bad_steps_, " steps in a row taught nothing (loss ", report.loss,
-                     ", gradient norm ", report.grad_norm, ", counted tokens ", report.loss_tokens,
-                     "); try a lower learning rate or look at the data");
-    }
+  static double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   static std::vector<at::Tensor> tensors(const optim::NamedParameters& parameters) {
@@ -334,7 +338,9 @@ class Trainer {
   std::optional<optim::GradientSink> sink_;  // where the model has none of its own
   optim::Gradients* gradients_ = nullptr;
   c10::Device device_ = c10::kCPU;
-  std::int64_t step_ = 0, positions_seen_ = 0, bad_steps_ = 0;
+  std::int64_t step_ = 0, positions_seen_ = 0;
+  BadSteps bad_steps_;
+  std::vector<data::DocumentId> documents_;  // of the last step's batches
   bool stop_requested_ = false, stop_wanted_ = false;
   double earlier_seconds_ = 0, agreed_seconds_ = 0;
   std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
