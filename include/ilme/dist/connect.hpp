@@ -24,6 +24,7 @@
 #include <ilme/dist/gloo.hpp>
 #include <ilme/dist/heartbeat.hpp>
 #include <ilme/dist/local_address.hpp>
+#include <ilme/dist/nccl.hpp>
 #include <ilme/dist/peer.hpp>
 #include <ilme/dist/world.hpp>
 
@@ -96,8 +97,8 @@ inline std::vector<Peer> meet(c10d::Store& store, const Environment& environment
 }  // namespace detail
 
 /// The run that the environment describes: finds the other ranks through a TCP store that rank 0 (or torchrun's agent)
-/// serves, connects to them over Gloo, and watches over them until the last of the world's groups goes. Throws
-/// InputError for a malformed environment, RunError when the ranks do not find each other.
+/// serves, connects to them over Gloo (and NCCL), and watches over them until the last of the world's groups goes.
+/// Throws InputError for a malformed environment, RunError when the ranks do not find each other.
 inline World connect(const WorldOptions& options = {}, const Environment& environment = read_environment()) {
   World world;
   world.rank = environment.rank;
@@ -126,7 +127,8 @@ inline World connect(const WorldOptions& options = {}, const Environment& enviro
   auto observer = std::make_shared<Heartbeat>(own_connection, std::move(peers), world.rank, std::move(heartbeat));
   std::vector<int> ranks(world.size);
   std::iota(ranks.begin(), ranks.end(), 0);
-  world.all = Group(gloo_backends(store, address, environment.interface, options.timeout),
+  MakeBackends gloo = gloo_backends(store, address, environment.interface, options.timeout);
+  world.all = Group(with_nccl(std::move(gloo), store, options.timeout),
                     {world.rank, world.size, "world", std::move(ranks), std::move(observer)});
   return world;
 }

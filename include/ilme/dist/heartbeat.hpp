@@ -134,6 +134,7 @@ class Heartbeat : public Observer {
     std::unique_lock lock(mutex_);
     while (!stop_) {
       const Beat::State state = beat_.state;
+      const bool broken = beat_.broken;
       const std::string report = beat_text(next_beat());
       lock.unlock();
       std::string verdict;
@@ -150,7 +151,7 @@ class Heartbeat : public Observer {
       decide(verdict);
       others_ended_ = ended;
       changed_.notify_all();
-      changed_.wait_for(lock, interval_, [&] { return stop_ || beat_.state != state; });
+      changed_.wait_for(lock, interval_, [&] { return stop_ || beat_.state != state || beat_.broken != broken; });
     }
   }
 
