@@ -51,7 +51,7 @@ class Heartbeat : public Observer {
         peers_(std::move(peers)),
         rank_(rank),
         options_(std::move(options)),
-        interval_(std::clamp<Duration>(options_.timeout / 20, std::chrono::milliseconds(50), std::chrono::seconds(3))),
+        interval_(std::clamp<Duration>(options_.timeout / 20, std::chrono::milliseconds(50), std::chrono::seconds(1))),
         seen_(peers_.size()),
         heard_(peers_.size(), Clock::now()),
         last_round_(Clock::now()),
@@ -77,10 +77,6 @@ class Heartbeat : public Observer {
     changed_.notify_all();
     talker_.join();
     watcher_.join();
-    try {
-      if (rank_ != 0) store_->set(key(rank_), beat_text(beat_));
-    } catch (const std::exception&) {  // the store is gone: so are the ranks that would care
-    }
   }
 
   /// A rank's first report.
@@ -125,6 +121,7 @@ class Heartbeat : public Observer {
 
   static std::string key(int rank) { return "beat/" + std::to_string(rank); }
   static constexpr const char* kVerdict = "verdict";
+  static constexpr std::chrono::milliseconds kStep{100};  // between looks of a thread that has nothing to ask the store
 
   static double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
   double timeout() const { return seconds(options_.timeout); }
@@ -132,7 +129,8 @@ class Heartbeat : public Observer {
 
   void talk() {
     std::unique_lock lock(mutex_);
-    while (!stop_) {
+    for (bool last = false; !last;) {
+      last = stop_;
       const Beat::State state = beat_.state;
       const bool broken = beat_.broken;
       const std::string report = beat_text(next_beat());
@@ -141,8 +139,11 @@ class Heartbeat : public Observer {
       bool ended = true;
       try {
         store_->set(key(rank_), report);
-        verdict = find_verdict();
-        for (const Seen& seen : seen_) ended = ended && seen.beat.state != Beat::kRunning;
+        if (!last) verdict = find_verdict();
+        for (const Peer& peer : peers_) {
+          const bool runs = seen_[peer.rank].beat.state == Beat::kRunning && !has_died(peer.state_seen_from(self()));
+          ended = ended && !runs;
+        }
       } catch (const std::exception&) {
         verdict = store_verdict("does not answer");
       }
@@ -150,8 +151,11 @@ class Heartbeat : public Observer {
       last_round_ = Clock::now();
       decide(verdict);
       others_ended_ = ended;
+      talked_ = last;
       changed_.notify_all();
-      changed_.wait_for(lock, interval_, [&] { return stop_ || beat_.state != state || beat_.broken != broken; });
+      const Duration pause = state == Beat::kRunning ? interval_ : std::min<Duration>(interval_, kStep);
+      if (!last)
+        changed_.wait_for(lock, pause, [&] { return stop_ || beat_.state != state || beat_.broken != broken; });
     }
   }
 
@@ -217,14 +221,13 @@ class Heartbeat : public Observer {
   }
 
   void watch() {
-    const Duration step = std::min<Duration>(interval_, std::chrono::milliseconds(100));
+    const Duration step = std::min<Duration>(interval_, kStep);
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, step, [&] { return stop_; })) {
+    while (!changed_.wait_for(lock, step, [&] { return talked_; })) {
       const Clock::time_point now = Clock::now();
-      if (seconds(now - last_round_) > silence_limit(timeout(), false) && verdict_.empty()) {
-        decide(store_verdict("has not answered for " + with_one_digit(seconds(now - last_round_)) + " s"));
-      }
-      if (verdict_.empty() || beat_.state != Beat::kRunning) continue;
+      const bool stuck = seconds(now - last_round_) > silence_limit(timeout(), false);
+      if (stuck) decide(store_verdict("has not answered for " + with_one_digit(seconds(now - last_round_)) + " s"));
+      if (verdict_.empty() || (beat_.state != Beat::kRunning && !stuck)) continue;
       // The program gets a moment to end in its own way; longer once it has the message; the store's server goes last.
       Duration grace = std::clamp<Duration>(options_.timeout / 20, step, std::chrono::seconds(1));
       if (taken_) grace = std::clamp<Duration>(options_.timeout / 5, grace, std::chrono::seconds(10));
@@ -254,7 +257,8 @@ class Heartbeat : public Observer {
   Clock::time_point decided_, last_round_;
   bool taken_ = false;         // the program has the verdict
   bool others_ended_ = false;  // and this one, as the store has it
-  bool stop_ = false;
+  bool stop_ = false;          // the talker shall end
+  bool talked_ = false;        // and has
   const int exceptions_;
 
   std::thread talker_, watcher_;  // last: they use all the others
