@@ -147,6 +147,19 @@ TEST_CASE("every byte of the manifest is covered") {
   }
 }
 
+TEST_CASE("a manifest from before there were metrics still counts") {
+  test::TemporaryFolder folder;
+  CheckpointStore store(folder.path());
+  store.save(4, contents(4));
+  const auto path = folder / "step-00000004/manifest.json";
+  Json json = read_json(path);
+  json.erase("metrics");
+  json.erase("checksum");
+  json["checksum"] = checkpoint::crc32_text(json.dump());
+  write_json(path, json);
+  CHECK(whole(*store.load_latest({})));
+}
+
 TEST_CASE("rotation keeps the newest of this run and leaves other runs alone") {
   test::TemporaryFolder folder;
   {

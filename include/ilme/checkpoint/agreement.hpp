@@ -45,6 +45,9 @@ std::vector<Outcome> outcomes_on_ranks(const dist::Group& group, Body&& body) {
       const std::string text = error.what();
       mine.fault = text.substr(0, text.find('\n'));
       mine.exit_code = RunError("").exit_code();
+    } catch (...) {
+      mine.fault = "an exception of an unknown type";
+      mine.exit_code = RunError("").exit_code();
     }
   };
   if (group.size() == 1) {

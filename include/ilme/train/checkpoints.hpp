@@ -54,12 +54,14 @@ class Checkpoints {
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport& report) {
     const bool best = is_best(trainer, report.step);
-    if (best || (every_ > 0 && report.step % every_ == 0)) save(trainer);
+    if (best || (every_ > 0 && report.step % every_ == 0)) {
+      save(trainer, [&](auto&&... what) { saver_.save(what...); });
+    }
   }
   template <class Trainer>
   void on_end(Trainer& trainer) {
-    if (trainer.step() != saved_) save(trainer);
     wait();
+    if (trainer.step() != saved_) save(trainer, [&](auto&&... what) { store_.save(what...); });  // nothing goes on
   }
 
  private:
@@ -82,12 +84,12 @@ class Checkpoints {
     return true;
   }
 
-  template <class Trainer>
-  void save(Trainer& trainer) {
+  template <class Trainer, class Save>
+  void save(Trainer& trainer, Save&& save_contents) {
     if (trainer.step() != noted_step_) noted_.clear();
     Json more = more_();
     if (best_) more["best"] = {{"metric", metric()}, {"value", best_->value}, {"step", best_->step}};
-    saver_.save(trainer.step(), snapshot(trainer, more), noted_);
+    save_contents(trainer.step(), snapshot(trainer, more), noted_);
     saved_ = trainer.step();
   }
 

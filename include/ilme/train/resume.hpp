@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -59,6 +60,7 @@ inline optim::ParameterSlice generator_slice(const std::string& name, const at::
 inline void restore_generator(const std::string& name, at::Generator generator, const dist::Group& group,
                               const checkpoint::SlicedTensors& saved) {
   if (!saved.contains(name)) return;
+  const std::lock_guard<std::mutex> lock(generator.mutex());
   at::Tensor state = at::empty({saved.shape(name).back()}, at::kByte);
   const std::int64_t ranks = saved.shape(name).size() == 1 ? 1 : saved.shape(name).front();
   if (ranks == group.size()) {
@@ -110,7 +112,8 @@ checkpoint::Contents snapshot(Trainer& trainer, const Json& more = Json::object(
       optimizer.push_back({name, part, part.sizes().vec(), 0});
     }
   }
-  for (const auto& [name, generator] : detail::generators(trainer)) {
+  for (auto& [name, generator] : detail::generators(trainer)) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
     random.push_back(detail::generator_slice(name, generator.get_state(), group_of(trainer)));
   }
   contents.state = more;
