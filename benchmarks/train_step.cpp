@@ -20,65 +20,23 @@
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/core/progress.hpp>
-#include <ilme/core/random.hpp>
 #include <ilme/core/resident_memory.hpp>
-#include <ilme/data/collate.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/nn/llama.hpp>
 #include <ilme/optim/adamw.hpp>
 #include <ilme/optim/clip.hpp>
 #include <ilme/optim/gradient_sink.hpp>
 
+#include "support/step.hpp"
+
 namespace {
 
 using namespace ilme;
 using Clock = std::chrono::steady_clock;
 
-struct Options {
-  std::int64_t layers = 2, hidden = 2048, intermediate = 0, heads = 0, kv_heads = 0, vocab = 128256;
-  std::int64_t batch = 1, sequence = 2048, documents = 1, steps = 4, warmup = 2;
-  bool untied = false;
-  std::string dtype = "bf16", variant = "fused", state = "masters", checkpoint = "none", json;
+struct Options : benchmark::StepOptions {
+  std::string variant = "fused", state = "masters", json;
 };
-
-nn::LlamaConfig model_config(const Options& options) {
-  nn::LlamaConfig config;
-  config.vocab_size = options.vocab;
-  config.hidden_size = options.hidden;
-  config.intermediate_size = options.intermediate > 0 ? options.intermediate : 4 * options.hidden;
-  config.num_hidden_layers = options.layers;
-  config.num_attention_heads = options.heads > 0 ? options.heads : std::max<std::int64_t>(1, options.hidden / 64);
-  config.num_key_value_heads =
-      options.kv_heads > 0 ? options.kv_heads : std::max<std::int64_t>(1, config.num_attention_heads / 4);
-  config.head_dim = options.hidden / config.num_attention_heads;
-  config.rope_theta = 500000.0;
-  config.tie_word_embeddings = !options.untied;
-  config.max_position_embeddings = options.sequence;
-  return config;
-}
-
-/// Rows of random tokens, each cut into equal documents; every label counts.
-data::Batch random_batch(const Options& options, std::uint64_t step) {
-  data::PackedBatch packed;
-  packed.rows = options.batch;
-  packed.sequence_length = options.sequence;
-  const std::int64_t length = (options.sequence + options.documents - 1) / options.documents;
-  packed.sequence_offsets.push_back(0);
-  for (std::int64_t i = 0; i < options.batch * options.sequence; ++i) {
-    const auto draw = [&](std::uint64_t stream) {
-      return static_cast<std::int64_t>(random_bits(stream, step, static_cast<std::uint64_t>(i)) %
-                                       static_cast<std::uint64_t>(options.vocab));
-    };
-    const std::int64_t position = i % options.sequence % length;
-    if (position == 0 && i > 0) packed.sequence_offsets.push_back(i);
-    packed.input_ids.push_back(draw(1));
-    packed.labels.push_back(draw(2));
-    packed.position_ids.push_back(position);
-  }
-  packed.sequence_offsets.push_back(options.batch * options.sequence);
-  packed.token_count = options.batch * options.sequence;
-  return data::collate(packed);
-}
 
 /// The products of one token in one forward, as [in, out] of their weights.
 std::vector<std::pair<std::int64_t, std::int64_t>> products(const nn::LlamaConfig& config) {
@@ -128,14 +86,9 @@ double matmul_rate(const nn::LlamaConfig& config, std::int64_t tokens, at::Scala
   return flops / seconds;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 template <class Model, class Loss>
 void run(const Options& options, const Loss& loss) {
-  const nn::LlamaConfig config = model_config(options);
+  const nn::LlamaConfig config = benchmark::model_config(options);
   const at::ScalarType type = options.dtype == "fp32" ? at::kFloat : at::kBFloat16;
   const std::int64_t tokens = options.batch * options.sequence;
   const auto libraries = static_cast<std::int64_t>(resident_bytes().value_or(0));
@@ -152,7 +105,7 @@ void run(const Options& options, const Loss& loss) {
   std::vector<double> seconds;
   double last_loss = 0;
   for (std::int64_t step = 0; step < options.warmup + options.steps; ++step) {
-    const data::Batch batch = random_batch(options, static_cast<std::uint64_t>(step));
+    const data::Batch batch = benchmark::random_batch(options, static_cast<std::uint64_t>(step));
     const auto start = Clock::now();
     auto mark = start;
     const auto phase = [&](const char* name) {
@@ -184,9 +137,9 @@ void run(const Options& options, const Loss& loss) {
     gradients += parameter.numel() * 4;
   }
   for (const auto& [name, tensor] : optimizer.state()) state += static_cast<std::int64_t>(tensor.nbytes());
-  const double rate = matmul_rate(config, tokens, type), step_seconds = median(seconds);
+  const double rate = matmul_rate(config, tokens, type), step_seconds = benchmark::median(seconds);
   Json times = Json::object();
-  for (const auto& [name, values] : phases) times[name] = median(values);
+  for (const auto& [name, values] : phases) times[name] = benchmark::median(values);
   const Json result = {{"variant", options.variant},
                        {"tokens_per_second", static_cast<double>(tokens) / step_seconds},
                        {"step_seconds", step_seconds},
@@ -229,21 +182,7 @@ int main(int argc, char** argv) {
   reuse_large_allocations();
   Options options;
   CLI::App app("Measures training steps of a Llama model: random weights, random tokens, AdamW, clipping.");
-  app.add_option("--layers", options.layers, "Blocks")->capture_default_str();
-  app.add_option("--hidden", options.hidden, "Hidden size")->capture_default_str();
-  app.add_option("--intermediate", options.intermediate, "Feed-forward size; 0: four times the hidden size");
-  app.add_option("--heads", options.heads, "Attention heads; 0: one for each 64 of the hidden size");
-  app.add_option("--kv-heads", options.kv_heads, "Heads of keys and values; 0: a quarter of --heads");
-  app.add_option("--vocab", options.vocab, "Rows of the embedding")->capture_default_str();
-  app.add_flag("--untied", options.untied, "A head of its own");
-  app.add_option("--batch", options.batch, "Rows a step")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--sequence", options.sequence, "Tokens a row")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--documents", options.documents, "Documents a row, of equal length")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--dtype", options.dtype, "Of weights and activations")
-      ->check(CLI::IsMember({"bf16", "fp32"}))
-      ->capture_default_str();
+  options.add_to(app);
   app.add_option("--state", options.state,
                  "Optimizer state for bf16: fp32 masters and moments, or bf16 (fp32 second moment)")
       ->check(CLI::IsMember({"masters", "bf16"}))
@@ -251,13 +190,6 @@ int main(int argc, char** argv) {
   app.add_option("--variant", options.variant, "fused, or reference: plain ATen operations and full logits")
       ->check(CLI::IsMember({"fused", "reference"}))
       ->capture_default_str();
-  app.add_option("--checkpoint-activations", options.checkpoint, "What blocks compute again in the backward")
-      ->check(CLI::IsMember({"none", "block", "selective"}))
-      ->capture_default_str();
-  app.add_option("--steps", options.steps, "Steps that count; the median is reported")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "Steps before them")->capture_default_str();
   app.add_option("--json", options.json, "Write the figures here");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include <ilme/core/allocator.hpp>
+#include <ilme/core/random.hpp>
 #include <ilme/data/batched.hpp>
 #include <ilme/data/chat_rows.hpp>
 #include <ilme/data/prefetched.hpp>
-#include <ilme/hf/model_folder.hpp>
+#include <ilme/dist/fully_sharded.hpp>
 #include <ilme/lora/adapters.hpp>
 #include <ilme/nn/llama.hpp>
 #include <ilme/ops/memory.hpp>
@@ -32,47 +33,48 @@ struct Options : ilme::TrainingOptions {
 template <class Ops>
 void finetune(const Options& options) {
   using namespace ilme;
-  at::manual_seed(options.seed);
+  dist::World world = connect(options);
+  at::manual_seed(world.size > 1 ? random_bits(options.seed, static_cast<std::uint64_t>(world.rank)) : options.seed);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
   const auto examples = data::load_chat_examples(
       std::vector<std::filesystem::path>(options.data.begin(), options.data.end()), tokenizer,
       {.sequence_length = options.sequence_length,
        .default_system = text::default_system_message(text::read_chat_template(options.model))});
   const data::ChatReport& report = examples.report();
-  std::fprintf(stderr, "%lld conversations: %lld kept (%lld cut), %lld dropped, %lld of %lld tokens trained on\n",
-               static_cast<long long>(report.read), static_cast<long long>(report.kept),
-               static_cast<long long>(report.truncated), static_cast<long long>(report.dropped),
-               static_cast<long long>(report.trained_tokens), static_cast<long long>(report.tokens));
-  const auto dtype = hf::parse_dtype(options.dtype);
-  auto model = lora::load_with_adapter<Ops>(options.model, "", dtype);
+  if (world.rank == 0)
+    std::fprintf(stderr, "%lld conversations: %lld kept (%lld cut), %lld dropped, %lld of %lld tokens trained on\n",
+                 static_cast<long long>(report.read), static_cast<long long>(report.kept),
+                 static_cast<long long>(report.truncated), static_cast<long long>(report.dropped),
+                 static_cast<long long>(report.trained_tokens), static_cast<long long>(report.tokens));
   lora::AdapterConfig adapter;
-  if (!options.full) {
-    adapter.base_model_name_or_path = options.model;
-    adapter.rank = options.lora_rank;
-    adapter.alpha = options.lora_alpha > 0 ? options.lora_alpha : static_cast<double>(options.lora_rank);
-    adapter.dropout = options.lora_dropout;
-    adapter.target_modules = options.lora_targets;
+  adapter.base_model_name_or_path = options.model;
+  adapter.rank = options.lora_rank;
+  adapter.alpha = options.lora_alpha > 0 ? options.lora_alpha : static_cast<double>(options.lora_rank);
+  adapter.dropout = options.lora_dropout;
+  adapter.target_modules = options.lora_targets;
+  using Model = dist::FullySharded<nn::Llama<Ops, lora::Lora<nn::Linear>, dist::FullySharded>>;
+  auto model = load_for_training<Model>(options, world, [&](Model& fresh) {
+    if (options.full) return;
     if (options.lora_train_embeddings) {
-      adapter.ensure_weight_tying = model->config().tie_word_embeddings;
+      adapter.ensure_weight_tying = fresh.config().tie_word_embeddings;
       adapter.modules_to_save = {"embed_tokens"};
       if (!adapter.ensure_weight_tying) adapter.modules_to_save.emplace_back("lm_head");
     }
-    lora::attach_adapters(*model, adapter, options.seed);
-  }
+    lora::attach_adapters(fresh, adapter, options.seed);
+  });
   auto source = data::chat_rows(examples, {.seed = options.seed}) |
-                data::batched(options.batch_size, {.accumulate = options.accumulate}) | data::prefetched(2);
+                data::batched(options.batch_size, options.batches(world)) | data::prefetched(2);
   TrainingRun run{.label = "fine-tuning", .total_steps = options.total_steps(source.batches_per_epoch())};
   run.phases = {
       {options.full ? "everything" : "adapters", run.total_steps, {}, options.schedule_over(run.total_steps)}};
   run.settings = options.settings(run.total_steps);
   if (run_training(options, run, *model, optim::trainable_parameters(*model), source) == RunEnd::stopped) return;
-  if (options.full) {
-    hf::save_model(*model, options.output, dtype, options.model,
-                   {.source = options.model, .max_shard_size = options.max_shard_bytes()});
-  } else {
-    lora::save_adapter(options.output, adapter, lora::adapter_parameters(*model, adapter));
-  }
-  std::fprintf(stderr, "%s written to %s\n", options.full ? "model" : "adapter", options.output.c_str());
+  if (options.full) return save_model(options, *model);
+  const io::NamedTensors tensors =
+      whole_parameters(*model, [&](const std::string& name) { return lora::is_adapter_parameter(adapter, name); });
+  if (world.rank > 0) return;
+  lora::save_adapter(options.output, adapter, tensors);
+  std::fprintf(stderr, "adapter written to %s\n", options.output.c_str());
 }
 
 }  // namespace

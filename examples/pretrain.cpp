@@ -1,6 +1,5 @@
 // ilme-pretrain: continued pre-training of a Llama model on token shards.
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,8 +10,8 @@
 #include <ilme/data/batched.hpp>
 #include <ilme/data/prefetched.hpp>
 #include <ilme/data/token_shards.hpp>
+#include <ilme/dist/fully_sharded.hpp>
 #include <ilme/evaluate/shards.hpp>
-#include <ilme/hf/model_folder.hpp>
 #include <ilme/nn/llama.hpp>
 #include <ilme/ops/memory.hpp>
 #include <ilme/optim/parameter_group.hpp>
@@ -59,9 +58,10 @@ void pretrain(const Options& options) {
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
   const auto rows = open_shards(options.data, tokenizer.fingerprint(),
                                 {.sequence_length = options.sequence_length, .seed = options.seed});
-  const auto dtype = hf::parse_dtype(options.dtype);
-  auto model = hf::load_model<nn::Llama<Ops>>(options.model, dtype);
-  auto source = rows | data::batched(options.batch_size, {.accumulate = options.accumulate}) | data::prefetched(2);
+  dist::World world = connect(options);
+  using Model = dist::FullySharded<nn::Llama<Ops, nn::LinearOf<Ops>, dist::FullySharded>>;
+  auto model = load_for_training<Model>(options, world, [](Model&) {});
+  auto source = rows | data::batched(options.batch_size, options.batches(world)) | data::prefetched(2);
   const auto parameters = optim::trainable_parameters(*model);
   TrainingRun run{.label = "pretraining", .total_steps = options.total_steps(source.batches_per_epoch())};
   run.phases = phases(options, run.total_steps, parameters);
@@ -79,9 +79,7 @@ void pretrain(const Options& options) {
     };
   }
   if (run_training(options, run, *model, parameters, source) == RunEnd::finished) {
-    hf::save_model(*model, options.output, dtype, options.model,
-                   {.source = options.model, .max_shard_size = options.max_shard_bytes()});
-    std::fprintf(stderr, "model written to %s\n", options.output.c_str());
+    save_model(options, *model);
   }
 }
 

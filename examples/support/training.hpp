@@ -8,21 +8,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
 
 #include <ilme/checkpoint/checkpoint.hpp>
+#include <ilme/checkpoint/model_export.hpp>
 #include <ilme/core/error.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/core/progress.hpp>
 #include <ilme/core/resident_memory.hpp>
+#include <ilme/data/batched.hpp>
+#include <ilme/dist/connect.hpp>
+#include <ilme/dist/load_model.hpp>
+#include <ilme/dist/sharding_options.hpp>
+#include <ilme/dist/world.hpp>
+#include <ilme/hf/model_folder.hpp>
 #include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/nn/concepts.hpp>
 #include <ilme/nn/recompute.hpp>
@@ -59,6 +69,8 @@ struct TrainingOptions : ModelOutput {
   std::string resume = "auto", save_async = "auto", keep_best, tensorboard;
   bool optimizer_in_backward = false;
   std::string checkpoint_activations = "none";
+  std::string shard = "full";
+  double rank_timeout = 60;
   MemoryOptions memory;
 
   void add_to(CLI::App& app) {
@@ -71,7 +83,7 @@ struct TrainingOptions : ModelOutput {
     app.add_option("--max-hours", max_hours,
                    "End the run after so many hours in all, evaluation and earlier processes included, with the "
                    "schedule decayed by then and the result written; 0: no limit");
-    app.add_option("--batch-size", batch_size, "Rows a micro-batch");
+    app.add_option("--batch-size", batch_size, "Rows a micro-batch, on each rank");
     app.add_option("--sequence-length", sequence_length, "Tokens a row; documents are packed into rows");
     app.add_option("--accumulate", accumulate, "Micro-batches an optimizer step, weighted by their counted tokens");
     app.add_option("--learning-rate", learning_rate, "Highest learning rate");
@@ -108,6 +120,14 @@ struct TrainingOptions : ModelOutput {
            "are computed again, a third less memory at nearly the same speed; block: only each block's input is kept, "
            "least memory, about a fifth slower")
         ->check(CLI::IsMember({"none", "block", "selective"}));
+    app.add_option(
+           "--shard", shard,
+           "On many ranks (torchrun --no-python, mpirun, srun, SageMaker), how they share the model. full: each holds "
+           "its part of weights, gradients and optimizer; hybrid: the ranks of a host share a copy; none: a copy each")
+        ->check(CLI::IsMember({"full", "hybrid", "none"}));
+    app.add_option("--rank-timeout", rank_timeout,
+                   "Seconds after which a rank that has died or hangs ends all others, which name it")
+        ->check(CLI::PositiveNumber);
     app.add_option("--ops", ops, "fused operations, or reference: plain ATen ones to compare with")
         ->check(CLI::IsMember({"fused", "reference"}));
     app.add_option("--eval-every", eval_every, "Steps between evaluations; 0: only at the end");
@@ -164,6 +184,10 @@ struct TrainingOptions : ModelOutput {
   optim::Schedule schedule_over(std::int64_t phase_steps) const {
     return {optim::parse_decay(schedule), learning_rate, min_learning_rate, std::min(warmup_steps, phase_steps),
             phase_steps};
+  }
+
+  data::BatchOptions batches(const dist::World& world) const {
+    return {.rank = world.rank, .world = world.size, .accumulate = accumulate};
   }
 
   std::int64_t total_steps(std::int64_t batches_per_epoch) const {
@@ -241,6 +265,62 @@ inline void report_changed_settings(const Json& before, const Json& now) {
   }
 }
 
+/// The ranks that a launcher's environment describes, or this process alone. The ranks of a host share its cores.
+inline dist::World connect(const TrainingOptions& options) {
+  const dist::World world =
+      dist::connect({.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.rank_timeout * 1000))});
+  if (world.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    at::set_num_threads(std::max(1, at::get_num_threads() / world.local_size));
+  }
+  return world;
+}
+
+/// The model of options.model, whole on one rank, or sharded over those of `world`. `prepare(model)` may attach
+/// adapters and freeze parameters.
+template <class Model, class Prepare>
+std::shared_ptr<Model> load_for_training(const TrainingOptions& options, dist::World& world, Prepare&& prepare) {
+  const at::ScalarType dtype = hf::parse_dtype(options.dtype);
+  if (world.size > 1) {
+    return dist::load_model<Model>(options.model, dtype, dist::make_mesh(world, dist::parse_shard_kind(options.shard)),
+                                   {}, prepare);
+  }
+  auto model = hf::load_model<Model>(options.model, dtype);
+  prepare(*model);
+  return model;
+}
+
+/// The parameters of a trained model whose names `wanted` accepts, whole; called by all ranks.
+template <class Model, class Wanted>
+io::NamedTensors whole_parameters(Model& model, Wanted&& wanted) {
+  io::NamedTensors tensors;
+  if (dist::Sharding* sharding = model.sharding()) {
+    sharding->for_each_parameter([&](const std::string& name, const at::Tensor& whole) {
+      if (wanted(name)) tensors.emplace_back(name, whole.detach().cpu().clone());
+    });
+  } else {
+    for (const auto& item : model.named_parameters()) {
+      if (wanted(item.key())) tensors.emplace_back(item.key(), item.value());
+    }
+  }
+  return tensors;
+}
+
+/// Writes a trained model to options.output; called by all ranks.
+template <class Model>
+void save_model(const TrainingOptions& options, Model& model) {
+  const at::ScalarType dtype = hf::parse_dtype(options.dtype);
+  const hf::SaveOptions save{.source = options.model, .max_shard_size = options.max_shard_bytes()};
+  int rank = 0;
+  if (dist::Sharding* sharding = model.sharding()) {
+    rank = sharding->mesh().all.rank();
+    checkpoint::save_model(sharding->slices(), model.config(), options.output, dtype, options.model,
+                           sharding->mesh().all, save);
+  } else {
+    hf::save_model(model, options.output, dtype, options.model, save);
+  }
+  if (rank == 0) std::fprintf(stderr, "model written to %s\n", options.output.c_str());
+}
+
 /// What a program gives to its run beside the options.
 struct TrainingRun {
   std::string label;  ///< for the progress bar
@@ -254,18 +334,23 @@ struct TrainingRun {
 enum class RunEnd { finished, stopped };
 
 /// Trains `parameters` of `model` on `source`, from a checkpoint where there is one; logs, saves, stops cleanly on a
-/// signal.
+/// signal. On many ranks each calls it, and the first one speaks and logs.
 template <class Model, class Source>
 RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Model& model,
                     const optim::NamedParameters& parameters, Source& source) {
   const double max_seconds = options.max_hours * 3600;
   if (!(options.learning_rate > 0))
     throw InputError("--learning-rate is ", options.learning_rate, ", expected more than 0");
-  optim::AdamW optimizer(parameters, {.weight_decay = options.weight_decay,
-                                      .groups = parameter_groups(options, parameters),
-                                      .state = optim::parse_adamw_state(options.state),
-                                      .seed = options.seed});
-  train::Phases phases(parameters, run.phases, max_seconds);
+  dist::Sharding* const sharding = model.sharding();
+  const auto slices = sharding == nullptr ? io::whole_slices(parameters) : sharding->trainable_slices();
+  optim::AdamW optimizer(slices, {.weight_decay = options.weight_decay,
+                                  .groups = parameter_groups(options, parameters),
+                                  .state = optim::parse_adamw_state(options.state),
+                                  .seed = options.seed});
+  optim::NamedParameters phased = parameters;  // what backward looks at, and what the optimizer does
+  if (sharding != nullptr)
+    phased.insert(phased.end(), optimizer.named_parameters().begin(), optimizer.named_parameters().end());
+  train::Phases phases(phased, run.phases, max_seconds);
   const loss::LinearCrossEntropy loss{{.vocabulary_size = nn::used_vocabulary(model)}};
   train::Trainer trainer(model, loss, optimizer, source,
                          {.total_steps = run.total_steps,
@@ -274,6 +359,7 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
                           .learning_rate = [&](std::int64_t step) { return phases.learning_rate(step); },
                           .optimizer_in_backward = options.optimizer_in_backward});
 
+  const bool speaks = trainer.rank() == 0;
   const std::filesystem::path output = options.output;
   checkpoint::CheckpointStore store(output / "checkpoints", options.retention(run.evaluate != nullptr),
                                     train::group_of(trainer));
@@ -285,16 +371,21 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
       checkpoint::parse_background(options.save_async));
   if (const auto checkpoint = find_checkpoint(options, store)) {
     checkpoints.restore(*checkpoint);
-    for (const std::string& note : train::restore(trainer, *checkpoint))
-      std::fprintf(stderr, "note: %s\n", note.c_str());
+    for (const std::string& note : train::restore(trainer, *checkpoint)) {
+      if (speaks) std::fprintf(stderr, "note: %s\n", note.c_str());
+    }
     if (checkpoint->state.contains("phases")) phases.restore(checkpoint->state.at("phases"));
-    report_changed_settings(checkpoint->state.at("settings"), run.settings);
-    std::fprintf(stderr, "resuming from %s (step %lld of %lld)\n", checkpoint->path.c_str(),
-                 static_cast<long long>(trainer.step()), static_cast<long long>(run.total_steps));
+    if (speaks) report_changed_settings(checkpoint->state.at("settings"), run.settings);
+    if (speaks)
+      std::fprintf(stderr, "resuming from %s (step %lld of %lld)\n", checkpoint->path.c_str(),
+                   static_cast<long long>(trainer.step()), static_cast<long long>(run.total_steps));
   }
 
   model.set_activation_checkpointing(nn::parse_activation_checkpointing(options.checkpoint_activations));
   model.train();
+  if (options.memory.report && sharding != nullptr) {
+    throw InputError("--memory-report tries batches on one rank; without a launcher it says what one rank takes");
+  }
   if (options.memory.report) {
     report_memory(options.memory, trainer, loss, run.phases, options.batch_size,
                   {.sequence_length = options.sequence_length,
@@ -305,18 +396,21 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
   }
 
   train::MetricLog log;
-  train::MetricsFile metrics_file(output / "metrics.jsonl", trainer.step());
-  train::EventFileWriter events(
-      options.tensorboard.empty() ? output / "tensorboard" : std::filesystem::path(options.tensorboard),
-      trainer.step());
-  events.text("settings", "```json\n" + run.settings.dump(2) + "\n```", trainer.step());
-  train::Console console(run.label, trainer.step(), run.total_steps, options.log_every);
-  log.add([&](std::int64_t step, const train::Metrics& metrics) { metrics_file.write(step, metrics); });
-  log.add([&](std::int64_t step, const train::Metrics& metrics) {
-    for (const auto& [name, value] : metrics) events.scalar(name, value, step);
-    events.flush();
-  });
+  std::optional<train::MetricsFile> metrics_file;
+  std::optional<train::EventFileWriter> events;
+  if (speaks) {
+    metrics_file.emplace(output / "metrics.jsonl", trainer.step());
+    events.emplace(options.tensorboard.empty() ? output / "tensorboard" : std::filesystem::path(options.tensorboard),
+                   trainer.step());
+    events->text("settings", "```json\n" + run.settings.dump(2) + "\n```", trainer.step());
+    log.add([&](std::int64_t step, const train::Metrics& metrics) {
+      metrics_file->write(step, metrics);
+      for (const auto& [name, value] : metrics) events->scalar(name, value, step);
+      events->flush();
+    });
+  }
   log.add([&](std::int64_t step, const train::Metrics& metrics) { checkpoints.note(step, metrics); });
+  train::Console console(run.label, trainer.step(), run.total_steps, options.log_every, speaks);
   phases.on_begin([&](const train::Phase& phase, std::size_t index, std::int64_t step) {
     if (run.phases.size() == 1) return;
     std::int64_t trained = 0;
@@ -324,7 +418,7 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
     const std::string line = concat("phase ", index + 1, " of ", run.phases.size(), " from step ", step, ": ",
                                     phase.name, " (", format_count(static_cast<double>(trained)), " parameters train)");
     console.say(line);
-    events.text("phase", line, step);
+    if (events) events->text("phase", line, step);
   });
   const auto evaluate = [&] {
     const train::Metrics metrics = run.evaluate();
@@ -348,13 +442,12 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
   model.eval();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const auto positions = static_cast<double>(trainer.positions_seen() - first_position);
-  std::fprintf(stderr, "%lld steps in %s, %s tokens/s, peak memory %s\n",
-               static_cast<long long>(trainer.step() - first_step), format_duration(seconds).c_str(),
-               format_count(seconds > 0 ? positions / seconds : 0).c_str(),
-               format_bytes(static_cast<double>(resident_peak_bytes().value_or(0))).c_str());
+  const std::string where = sharding == nullptr ? "" : concat(" on the first of ", trainer.group().size(), " ranks");
+  console.say(concat(trainer.step() - first_step, " steps in ", format_duration(seconds), ", ",
+                     format_count(seconds > 0 ? positions / seconds : 0), " tokens/s, peak memory ",
+                     format_bytes(static_cast<double>(resident_peak_bytes().value_or(0))), where));
   const auto at_step = [&](const char* text, const char* rest) {
-    std::fprintf(stderr, "%s at step %lld of %lld; %s\n", text, static_cast<long long>(trainer.step()),
-                 static_cast<long long>(run.total_steps), rest);
+    console.say(concat(text, " at step ", trainer.step(), " of ", run.total_steps, "; ", rest));
   };
   if (trainer.step() < trainer.total_steps()) {
     at_step("stopped", "the same command goes on from there");

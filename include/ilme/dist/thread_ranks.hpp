@@ -1,6 +1,8 @@
 /// Ranks as threads of one process: for tests.
 #pragma once
 
+#include <stdlib.h>
+
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -23,6 +25,8 @@ namespace ilme::dist {
 /// that belong to a thread (autograd's modes, the number of threads) start at their defaults in each.
 template <class Body>
 void run_ranks(int ranks, Body&& body, std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  // c10d's record of collectives, one a process, is not made for groups on several threads: they race in it.
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   store->setTimeout(timeout);
   std::vector<std::exception_ptr> failures(ranks);
