@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -17,10 +18,12 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
 
 #include <ilme/checkpoint/agreement.hpp>
 #include <ilme/checkpoint/sliced_tensors.hpp>
 #include <ilme/core/error.hpp>
+#include <ilme/core/huge_pages.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/dist/group.hpp>
 #include <ilme/io/safetensors.hpp>
@@ -46,12 +49,25 @@ struct Share {
   std::int64_t host_bytes = 0;  ///< with those of the other ranks on this host
   int host_ranks = 0;           ///< how many write on this host
 
-  /// Goes on with copies, in main memory, of the tensors: the originals may change.
+  /// Goes on with copies, in main memory, of the tensors: the originals may change. Throws RunError when there is not
+  /// enough of it.
   void copy_tensors() {
+    static constexpr std::size_t kAlignment = 64;
+    const auto space = [](const at::Tensor& tensor) {
+      return (tensor.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
+    };
+    std::size_t total = 0;
+    for (const auto& [group, slices] : files) {
+      for (const optim::ParameterSlice& slice : slices) total += space(slice.tensor);
+    }
+    const std::shared_ptr<std::byte> memory = map_memory(total);
+    std::size_t at = 0;
     for (auto& [group, slices] : files) {
       for (optim::ParameterSlice& slice : slices) {
-        slice.tensor = slice.tensor.detach().to(at::kCPU, slice.tensor.scalar_type(), /*non_blocking=*/false,
-                                                /*copy=*/true);
+        at::Tensor copy = at::from_blob(
+            memory.get() + at, slice.tensor.sizes(), [memory](void*) {}, at::TensorOptions(slice.tensor.scalar_type()));
+        at += space(slice.tensor);
+        slice.tensor = copy.copy_(slice.tensor.detach());
       }
     }
   }

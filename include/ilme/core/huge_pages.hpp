@@ -1,11 +1,14 @@
-/// Memory for large tables that are visited at random.
+/// Memory in huge pages: for large tables that are visited at random, and for large copies.
 #pragma once
 
 #include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
+
+#include <ilme/core/error.hpp>
 
 namespace ilme {
 
@@ -18,6 +21,16 @@ inline void advise_huge_pages(void* begin, std::size_t bytes) noexcept {
   const std::uintptr_t first = (address + kHugePage - 1) / kHugePage * kHugePage;
   const std::uintptr_t last = (address + bytes) / kHugePage * kHugePage;
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
+/// Fresh memory of its own, in huge pages where there are some, that goes back to the system with the last pointer to
+/// it, whatever malloc keeps. Throws RunError when the system has none left to give.
+inline std::shared_ptr<std::byte> map_memory(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw RunError("the system has no ", bytes, " bytes of memory left");
+  advise_huge_pages(memory, bytes);
+  return {static_cast<std::byte*>(memory), [bytes](std::byte* begin) { ::munmap(begin, bytes); }};
 }
 
 /// An allocator that asks for huge pages where there is room for some: a table of 16 MiB then needs 8 entries of the

@@ -53,6 +53,7 @@ class Checkpoints {
 
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport& report) {
+    if (trainer.step() != report.step) return;  // the step was undone
     const bool best = is_best(trainer, report.step);
     if (best || (every_ > 0 && report.step % every_ == 0)) {
       save(trainer, [&](auto&&... what) { saver_.save(what...); });
