@@ -63,6 +63,7 @@ Curve train(dist::World& world, const Setting& setting) {
   std::vector<optim::ParameterSlice> slices = optim::whole_slices(optim::trainable_parameters(model));
   Curve curve;
   if (world.size > 1 || setting.kind == dist::ShardKind::none) {
+    if (setting.kind == dist::ShardKind::hybrid) world.local_size = 2;  // two hosts
     dist::fully_shard(model, dist::make_mesh(world, setting.kind), setting.options);
     slices = model.sharding()->trainable_slices();
     curve.memory = model.sharding()->memory();
@@ -157,6 +158,8 @@ TEST_CASE("copies of the model, whole or sharded, have the curve of one process"
   using dist::ShardKind;
   for (const int ranks : {1, 2, 3}) compare({.ranks = ranks, .kind = ShardKind::none});
   compare({.ranks = 2, .kind = ShardKind::none, .accumulate = 2, .lora = true});
+  compare({.ranks = 4, .kind = ShardKind::hybrid});
+  compare({.ranks = 4, .kind = ShardKind::hybrid, .accumulate = 3, .lora = true});
 }
 
 TEST_CASE("parts that stay unsharded until the backward, and no prefetch, change nothing") {

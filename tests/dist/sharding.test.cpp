@@ -213,6 +213,30 @@ TEST_CASE("parts that share a parameter, odd sizes, an unused part, and gradient
   }
 }
 
+TEST_CASE("gradients that come after copies were summed are refused, with the remedy") {
+  const at::Tensor inputs = test::random({4, 5}, at::kDouble, 4);
+  dist::run_ranks(2, [&](dist::World& world) {
+    dist::FullySharded<Twins> model;
+    dist::fully_shard(model, dist::make_mesh(world, dist::ShardKind::none));
+    const auto backward = [&] { model.forward(inputs).sum().backward(); };
+    model.sharding()->set_is_last_backward(false);
+    backward();
+    model.sharding()->set_is_last_backward(true);
+    backward();
+    model.sharding()->gradients();
+    std::string message;
+    try {
+      backward();
+      model.sharding()->gradients();
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    CHECK(message.find("set_is_last_backward(false)") != std::string::npos);
+  });
+}
+
 TEST_CASE("mixed precision: float32 shards, bf16 computing and communicating, the output as asked") {
   const data::Batch batch = test::batch_of({counting(1, 7), counting(5, 9)});
   Model low(test::tiny_config(), at::kBFloat16), precise(test::tiny_config());
