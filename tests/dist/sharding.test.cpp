@@ -14,6 +14,7 @@
 #include <ilme/dist/fully_sharded.hpp>
 #include <ilme/dist/load_model.hpp>
 #include <ilme/dist/thread_ranks.hpp>
+#include <ilme/evaluate/likelihood.hpp>
 #include <ilme/hf/model_folder.hpp>
 #include <ilme/lora/adapters.hpp>
 #include <ilme/ops/linear_cross_entropy.hpp>
@@ -106,6 +107,31 @@ TEST_CASE("a model on the meta device is loaded slice by slice, and no rank hold
       const std::int64_t padding = 8 * 10 * 32 * 4;  // of a part's parameters and shards
       CHECK(memory.shards <= whole_bytes / ranks + padding);
       CHECK(memory.shards >= whole_bytes / ranks);
+    });
+  }
+}
+
+TEST_CASE("ranks take turns with the batches of an evaluation") {
+  const auto score = [](Model& model) {
+    evaluate::LikelihoodScorer<Model> scorer(model, /*tokens_at_once=*/12);
+    for (std::size_t i = 0; i < 7; ++i) scorer.add(counting(static_cast<std::int64_t>(i), 9), 1, i / 2);
+    scorer.flush();
+    return scorer.sums();
+  };
+  Model whole(test::tiny_config());
+  test::fill_by_formula(whole);
+  const std::vector<double> expected = score(whole);
+  CHECK(expected.size() == 4);
+  for (const int ranks : {2, 3, 4}) {
+    dist::run_ranks(ranks, [&](dist::World& world) {
+      Model model(test::tiny_config());
+      test::fill_by_formula(model);
+      dist::fully_shard(model, dist::make_mesh(world, dist::ShardKind::full));
+      const std::vector<double> sums = score(model);
+      static std::mutex mutex;
+      const std::lock_guard lock(mutex);
+      REQUIRE(sums.size() == expected.size());
+      for (std::size_t i = 0; i < sums.size(); ++i) CHECK(sums[i] == Catch::Approx(expected[i]).epsilon(1e-6));
     });
   }
 }
