@@ -29,8 +29,11 @@ finished() {
   done
 }
 
-newest() { ls "$1/checkpoints" 2>/dev/null | grep '^step-' | tail -n 1; }
-records() { cat "$1/metrics.jsonl" 2>/dev/null | wc -l; }
+newest() { { ls "$1/checkpoints" 2>/dev/null | grep '^step-' || true; } | tail -n 1; }
+records() { { cat "$1/metrics.jsonl" 2>/dev/null || true; } | wc -l; }
+
+writing() { compgen -G "$1/checkpoints/.*step-*" || true; } # unfinished checkpoints
+running() { kill -0 "${PIDS[0]}" 2>/dev/null; }
 
 # close A B FIRST: losses of two runs, from the FIRST step and 50 steps on, differ by at most 1e-5.
 close() {
@@ -46,24 +49,30 @@ finished
 last= while_saving=0 copied=
 for ((kill = 1; kill <= KILLS; ++kill)); do
   launch 2 "${PRETRAIN[@]}" --batch-size 2 --output killed
-  # The moment: some steps after the newest checkpoint's, and some milliseconds more.
+  # The moment: some steps after the newest checkpoint's, at least one, and some milliseconds more; every other time when
+  # the next checkpoint is being written.
   from=$(newest killed)
   goal=$((10#0${from#step-} + RANDOM % 9))
-  while kill -0 "${PIDS[0]}" 2>/dev/null && [ "$(records killed)" -lt $goal ]; do sleep 0.005; done
-  sleep "0.0$((RANDOM % 90 + 10))"
+  while running && { ! grep -q '^step=' rank.0.txt || [ "$(records killed)" -lt $goal ]; }; do sleep 0.005; done
+  if [ $((kill % 2)) = 0 ]; then
+    while running && [ -z "$(writing killed)" ]; do :; done
+    sleep "0.00$((RANDOM % 10))"
+  else
+    sleep "0.0$((RANDOM % 90 + 10))"
+  fi
   victim=$((RANDOM % 2))
   { kill -KILL "${PIDS[victim]}" && wait "${PIDS[victim]}"; } 2>/dev/null || true
   code=0
   wait "${PIDS[1 - victim]}" || code=$?
   [ $code = 1 ] || fail "kill $kill: the other rank ended with code $code: $(tail -n 3 rank.$((1 - victim)).txt)"
-  [ "$(grep -c '^error:' rank.$((1 - victim)).txt)" = 1 ] &&
-    grep -Eq "^error: rank $victim \(host [^ ]+, pid ${PIDS[victim]}\) has died" rank.$((1 - victim)).txt ||
+  [ "$(grep -c 'error: ' rank.$((1 - victim)).txt)" = 1 ] &&
+    grep -Eq "error: rank $victim \(host [^ ]+, pid ${PIDS[victim]}\) has died" rank.$((1 - victim)).txt ||
     fail "kill $kill: the other rank says $(tail -n 3 rank.$((1 - victim)).txt)"
   if [ -n "$from" ]; then
     grep -q "resuming from .*$from" rank.0.txt || fail "kill $kill: $from was not resumed: $(head -n 5 rank.0.txt)"
   fi
   [[ ! "$(newest killed)" < "$from" ]] || fail "kill $kill: checkpoint $from is lost, $(newest killed) is the newest"
-  while_saving=$((while_saving + $(ls -A killed/checkpoints 2>/dev/null | grep -c '^\.' || true)))
+  [ -z "$(writing killed)" ] || while_saving=$((while_saving + 1))
   if [ -z "$copied" ] && [ -n "$(newest killed)" ] && [ $((kill * 2)) -ge "$KILLS" ]; then
     copied=$(newest killed)
     cp -r killed copy1

@@ -34,7 +34,8 @@ struct WorldOptions {
   /// A rank that dies or hangs ends all others within this time. No rank may keep the others waiting in a collective
   /// for longer, whatever it does.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  /// How long ranks wait for the others at the start.
+  /// How long ranks wait for the others at the start: one that is late cannot be told from one that died before it
+  /// came.
   std::chrono::milliseconds start_timeout = std::chrono::seconds(300);
   /// Gets the one line that names the rank at fault, before the process ends with exit code 1. From another thread,
   /// while the program waits or works.
@@ -57,7 +58,7 @@ inline c10::intrusive_ptr<c10d::Store> open_store(const Environment& environment
   store.port = static_cast<std::uint16_t>(environment.port);
   store.isServer = server;
   store.waitWorkers = false;
-  store.timeout = options.start_timeout;
+  store.timeout = server ? options.start_timeout : options.start_timeout / 2;  // c10d tries IPv6, then IPv4 as long
   try {
     return c10::make_intrusive<c10d::PrefixStore>(environment.run,
                                                   c10::make_intrusive<c10d::TCPStore>(environment.address, store));
