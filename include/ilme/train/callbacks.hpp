@@ -194,8 +194,8 @@ class TimeLimit {
   double max_seconds_;
 };
 
-/// Turns SIGINT and SIGTERM into a stop after the current step; a second signal ends the process at once. Handlers are
-/// installed by the constructor and put back by the destructor.
+/// Turns SIGINT and SIGTERM into a stop after the current step, on many ranks when one comes to any of them; a second
+/// signal ends the process at once. Handlers are installed by the constructor and put back by the destructor.
 class StopOnSignal {
  public:
   StopOnSignal() : old_interrupt_(std::signal(SIGINT, note)), old_terminate_(std::signal(SIGTERM, note)) { flag() = 0; }
@@ -206,6 +206,10 @@ class StopOnSignal {
     std::signal(SIGTERM, old_terminate_);
   }
 
+  template <class Trainer>
+  void before_step(Trainer& trainer) {
+    trainer.stop_when([] { return flag() != 0; });
+  }
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport&) {
     if (stopped()) trainer.request_stop();

@@ -123,8 +123,10 @@ class Trainer {
   }
 
   /// Makes `run` return after the current step; the run can go on later. On many ranks any of them may ask, and all
-  /// return after the next step.
+  /// return after the next step that ends.
   void request_stop() noexcept { (on_many_ranks() ? stop_wanted_ : stop_requested_) = true; }
+  /// Asked at the end of each step on many ranks: true on any of them is a request to stop after this very step.
+  void stop_when(std::function<bool()> asked) { stop_asked_ = std::move(asked); }
   /// Makes the current step the run's last one. On many ranks all must call it at the same step.
   void finish_here() noexcept { options_.total_steps = step_; }
 
@@ -209,9 +211,8 @@ class Trainer {
     }
     if (on_many_ranks()) {
       throw InputError(
-          "the optimizer in backward works on one rank: ranks could not agree to leave a parameter alone whose "
-          "gradient "
-          "is not finite");
+          "the optimizer in backward works on one rank: many could not agree on which parameters to leave alone when a "
+          "gradient is not finite");
     }
   }
 
@@ -228,7 +229,7 @@ class Trainer {
       const bool first = group().rank() == 0;
       at::Tensor sums =
           at::tensor({report.loss, static_cast<double>(report.loss_tokens), static_cast<double>(report.positions),
-                      stop_wanted_ ? 1.0 : 0.0, first ? own_seconds() : 0.0},
+                      stop_wanted_ || (stop_asked_ && stop_asked_()) ? 1.0 : 0.0, first ? own_seconds() : 0.0},
                      at::kDouble);
       group().all_reduce(sums).wait();
       const double* sum = sums.const_data_ptr<double>();
@@ -342,6 +343,7 @@ class Trainer {
   BadSteps bad_steps_;
   std::vector<data::DocumentId> documents_;  // of the last step's batches
   bool stop_requested_ = false, stop_wanted_ = false;
+  std::function<bool()> stop_asked_;
   double earlier_seconds_ = 0, agreed_seconds_ = 0;
   std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
 };
