@@ -58,16 +58,14 @@ struct Guarded {
     log.add([this](std::int64_t step, const train::Metrics& metrics) {
       for (const auto& [name, value] : metrics) records.emplace_back(step, name, value);
     });
-    log.add_notes([this](std::int64_t step, const std::string& name, const std::string& text) {
-      notes.emplace_back(step, name, text);
+    log.add_notes([this](std::int64_t, const std::string& name, const std::string& text) {
+      if (name == "spike") said.push_back(text);
     });
-    guard.emplace(
-        options, log,
-        train::SpikeGuard::Actions{.load = [this](std::int64_t step) { return store.load_before(step, nullptr); },
-                                   .say = [this](const std::string& line) { said.push_back(line); }});
+    guard.emplace(options, log);
+    guard->load_with([this](std::int64_t step) { return store.load_before(step, nullptr); });
     if (const auto loaded = store.load_latest(nullptr)) {
       train::restore(run.trainer, *loaded);
-      guard->restore(loaded->state.at("spikes"));
+      guard->restore(loaded->state.at(train::SpikeGuard::kName));
     }
   }
 
@@ -78,7 +76,7 @@ struct Guarded {
     guard->on_step(trainer, report);
     if (trainer.step() % 10 != 0) return;
     Json more = Json::object();
-    more["spikes"] = guard->state();
+    more[train::SpikeGuard::kName] = guard->state();
     store.save(trainer.step(), train::snapshot(trainer, more));
   }
 
@@ -87,7 +85,6 @@ struct Guarded {
   std::optional<train::SpikeGuard> guard;
   std::vector<std::string> said;
   std::vector<std::tuple<std::int64_t, std::string, double>> records;
-  std::vector<std::tuple<std::int64_t, std::string, std::string>> notes;
   std::vector<std::pair<std::int64_t, double>> losses;
 };
 
@@ -108,7 +105,6 @@ TEST_CASE("a spike takes the run back to the checkpoint before it, and past the 
       Catch::Matchers::StartsWith("step 46: the loss is ") &&
           Catch::Matchers::EndsWith(
               "the last 32 (pattern: batch 45); back to step 40, on with the next batches (rewind 1 of at most 8)"));
-  CHECK((guarded.notes == decltype(guarded.notes){{46, "spike", guarded.said[0]}}));
   CHECK((guarded.records == decltype(guarded.records){{46, "rewinds", 1.0}}));
 
   // The same as a run that starts from that checkpoint with the batch after the poisoned one.
@@ -181,6 +177,6 @@ TEST_CASE("a guard that is off does nothing, and a factor of 1 or less is refuse
   Guarded guarded(run, folder / "run", {});
   while (run.trainer.step() < 30) guarded.step(run.trainer);
   CHECK(guarded.said.empty());
-  CHECK_THROWS_AS(train::SpikeGuard({.factor = 1.0}, guarded.log, {}), InputError);
-  CHECK_THROWS_AS(train::SpikeGuard({.factor = -2.0}, guarded.log, {}), InputError);
+  CHECK_THROWS_AS(train::SpikeGuard({.factor = 1.0}, guarded.log), InputError);
+  CHECK_THROWS_AS(train::SpikeGuard({.factor = -2.0}, guarded.log), InputError);
 }

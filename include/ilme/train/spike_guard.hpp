@@ -37,22 +37,22 @@ struct SpikeOptions {
 /// It comes after the callbacks that log a step and before the one that saves checkpoints.
 class SpikeGuard {
  public:
-  struct Actions {
-    /// The newest whole checkpoint of this run from before a step, when nothing is being saved any more
-    /// (CheckpointStore::load_before).
-    std::function<std::optional<checkpoint::Loaded>(std::int64_t step)> load;
-    /// Takes back the state of the program's own callbacks from a checkpoint; may be empty.
-    std::function<void(const Json& state)> restore_more = {};
-    /// Tells people.
-    std::function<void(const std::string& line)> say;
-  };
+  /// The newest whole checkpoint of this run from before a step, once nothing is being saved; nothing where there is
+  /// none to go back to (Checkpoints::wait, CheckpointStore::load_before).
+  using Load = std::function<std::optional<checkpoint::Loaded>(std::int64_t step)>;
 
-  SpikeGuard(SpikeOptions options, const MetricLog& log, Actions actions)
-      : options_(options), log_(log), actions_(std::move(actions)) {
+  /// Every spike leaves a note named "spike" in the log, and every rewind a record of "rewinds", their number so far.
+  SpikeGuard(SpikeOptions options, const MetricLog& log) : options_(options), log_(log) {
     if (options_.factor != 0 && !(options_.factor > 1)) {
       throw InputError("a loss ", options_.factor, " times the median is no spike: expected a factor above 1, or 0");
     }
   }
+
+  /// Where a checkpoint holds `state()`, beside the trainer's (snapshot's `more`).
+  static constexpr const char* kName = "spikes";
+
+  /// Needed before the first step. What else a checkpoint holds of the caller's is the caller's to take back.
+  void load_with(Load load) { load_ = std::move(load); }
 
   template <class Trainer>
   void on_step(Trainer& trainer, const StepReport& report) {
@@ -106,17 +106,14 @@ class SpikeGuard {
   template <class Trainer>
   bool undo(Trainer& trainer, std::int64_t first, std::int64_t seen, std::string line) {
     if (const std::string documents = trainer.documents(); !documents.empty()) line += " (" + documents + ")";
-    const auto tell = [&](const std::string& what) {
-      actions_.say(line + what);
-      log_.note(seen, "spike", line + what);
-    };
+    const auto tell = [&](const std::string& what) { log_.note(seen, "spike", line + what); };
     if (rewinds_ >= options_.max_rewinds) {
       tell(concat("; going on after ", rewinds_, " rewinds"));
       return false;
     }
     std::optional<checkpoint::Loaded> checkpoint;
-    if (seen <= last_spike_) checkpoint = actions_.load(target_);
-    if (!checkpoint) checkpoint = actions_.load(first);
+    if (seen <= last_spike_) checkpoint = load_(target_);
+    if (!checkpoint) checkpoint = load_(first);
     if (!checkpoint) {
       tell("; going on, there is no checkpoint to go back to");
       return false;
@@ -125,7 +122,10 @@ class SpikeGuard {
     Json& back = checkpoint->state.at("trainer");
     for (const char* key : {"source", "seconds", "skipped_steps"}) back[key] = now.at(key);
     train::restore(trainer, *checkpoint);
-    if (actions_.restore_more) actions_.restore_more(checkpoint->state);
+    // Those of the steps that have been undone are no measure for steps that come before them.
+    const Json& state = checkpoint->state;
+    losses_.clear();
+    if (state.contains(kName)) losses_ = JsonObject(state.at(kName), kName).require<std::vector<double>>("losses");
     ++rewinds_;
     last_spike_ = seen;
     target_ = trainer.step();
@@ -137,7 +137,7 @@ class SpikeGuard {
 
   SpikeOptions options_;
   const MetricLog& log_;
-  Actions actions_;
+  Load load_;
   std::vector<double> losses_;  // of the last steps that learnt
   std::int64_t bad_ = 0, first_bad_ = 0;
   std::int64_t rewinds_ = 0, last_spike_ = 0, target_ = 0;
