@@ -45,6 +45,7 @@
 #include <ilme/train/metrics_file.hpp>
 #include <ilme/train/phases.hpp>
 #include <ilme/train/resume.hpp>
+#include <ilme/train/spike_guard.hpp>
 #include <ilme/train/tensorboard.hpp>
 #include <ilme/train/trainer.hpp>
 
@@ -66,6 +67,8 @@ struct TrainingOptions : ModelOutput {
   std::string schedule = "cosine", dtype = "bf16", state = "masters", ops = "fused";
   std::int64_t save_every = 0, keep = 2, log_every = 10, eval_every = 0;
   std::uint64_t seed = 0;
+  std::int64_t max_bad_steps = 10;
+  double rewind_on_spike = 0;
   std::string resume = "auto", save_async = "auto", keep_best, tensorboard;
   bool optimizer_in_backward = false;
   std::string checkpoint_activations = "none";
@@ -141,6 +144,13 @@ struct TrainingOptions : ModelOutput {
                    "Write checkpoints from a copy while training goes on: auto: where the memory for the copy is free "
                    "(as much as model and optimizer state take); always; never")
         ->check(CLI::IsMember({"auto", "always", "never"}));
+    app.add_option("--max-bad-steps", max_bad_steps,
+                   "End the run after so many steps in a row without a finite loss and gradient norm; each is skipped, "
+                   "with a line that names its documents. 0: never end it");
+    app.add_option("--rewind-on-spike", rewind_on_spike,
+                   "When the loss is more than so many times the median of the last 32 steps, such as 2, or not finite "
+                   "in 3 steps in a row, go back to the last checkpoint before (--save-every) and on with the data "
+                   "after, at most 8 times; 0: never");
     app.add_option("--resume", resume, "auto: go on from the newest checkpoint in --output; never; or a folder")
         ->type_name("auto|never|DIR");
     app.add_option("--log-every", log_every, "Steps between log lines and metric records")->check(CLI::PositiveNumber);
@@ -357,16 +367,19 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
                           .accumulate = options.accumulate,
                           .max_grad_norm = options.max_grad_norm,
                           .learning_rate = [&](std::int64_t step) { return phases.learning_rate(step); },
-                          .optimizer_in_backward = options.optimizer_in_backward});
+                          .optimizer_in_backward = options.optimizer_in_backward,
+                          .max_bad_steps = options.max_bad_steps});
 
   const bool speaks = trainer.rank() == 0;
   const std::filesystem::path output = options.output;
   checkpoint::CheckpointStore store(output / "checkpoints", options.retention(run.evaluate != nullptr),
                                     train::group_of(trainer));
+  train::MetricLog log;
+  train::SpikeGuard spikes({.factor = options.rewind_on_spike}, log);
   train::Checkpoints checkpoints(
       store, options.save_every,
       [&] {
-        return Json{{"settings", run.settings}, {"phases", phases.state()}};
+        return Json{{"settings", run.settings}, {"phases", phases.state()}, {train::SpikeGuard::kName, spikes.state()}};
       },
       checkpoint::parse_background(options.save_async));
   if (const auto checkpoint = find_checkpoint(options, store)) {
@@ -375,6 +388,8 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
       if (speaks) std::fprintf(stderr, "note: %s\n", note.c_str());
     }
     if (checkpoint->state.contains("phases")) phases.restore(checkpoint->state.at("phases"));
+    const char* name = train::SpikeGuard::kName;
+    if (checkpoint->state.contains(name)) spikes.restore(checkpoint->state.at(name));
     if (speaks) report_changed_settings(checkpoint->state.at("settings"), run.settings);
     if (speaks)
       std::fprintf(stderr, "resuming from %s (step %lld of %lld)\n", checkpoint->path.c_str(),
@@ -395,9 +410,9 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
                   output / "memory.json");
   }
 
-  train::MetricLog log;
   std::optional<train::MetricsFile> metrics_file;
   std::optional<train::EventFileWriter> events;
+  train::Console console(run.label, trainer.step(), run.total_steps, options.log_every, speaks);
   if (speaks) {
     metrics_file.emplace(output / "metrics.jsonl", trainer.step());
     events.emplace(options.tensorboard.empty() ? output / "tensorboard" : std::filesystem::path(options.tensorboard),
@@ -408,9 +423,21 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
       for (const auto& [name, value] : metrics) events->scalar(name, value, step);
       events->flush();
     });
+    log.add_notes([&](std::int64_t step, const std::string& name, const std::string& text) {
+      metrics_file->note(step, name, text);
+      events->text(name, text, step);
+      if (name == "spike") console.say(text);
+    });
   }
   log.add([&](std::int64_t step, const train::Metrics& metrics) { checkpoints.note(step, metrics); });
-  train::Console console(run.label, trainer.step(), run.total_steps, options.log_every, speaks);
+  spikes.load_with([&](std::int64_t step) {
+    checkpoints.wait();
+    auto checkpoint =
+        store.load_before(step, [](const std::string& text) { std::fprintf(stderr, "warning: %s\n", text.c_str()); });
+    // What has trained only since an earlier phase could not be taken back.
+    if (checkpoint && checkpoint->state.at("phases").at("phase") != phases.state().at("phase")) checkpoint.reset();
+    return checkpoint;
+  });
   phases.on_begin([&](const train::Phase& phase, std::size_t index, std::int64_t step) {
     if (run.phases.size() == 1) return;
     std::int64_t trained = 0;
@@ -434,10 +461,10 @@ RunEnd run_training(const TrainingOptions& options, const TrainingRun& run, Mode
   train::LogMetrics log_metrics(log, options.log_every);
   train::TimeLimit limit(max_seconds);
   if (run.evaluate) {
-    trainer.run(stop, limit, phases, log_metrics, console, train::Evaluate(log, options.eval_every, evaluate),
+    trainer.run(stop, limit, phases, log_metrics, console, spikes, train::Evaluate(log, options.eval_every, evaluate),
                 checkpoints);
   } else {
-    trainer.run(stop, limit, phases, log_metrics, console, checkpoints);
+    trainer.run(stop, limit, phases, log_metrics, console, spikes, checkpoints);
   }
   model.eval();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -15,6 +15,7 @@
 #include <ilme/data/mixture.hpp>
 #include <ilme/data/packing.hpp>
 #include <ilme/data/token_shards.hpp>
+#include <ilme/dist/environment.hpp>
 
 namespace ilme {
 
@@ -37,19 +38,20 @@ inline WeightedFolder parse_weighted_folder(const std::string& text) {
 
 using ShardRows = data::PackedRows<data::TokenShards>;
 
-/// The rows of all folders, which must be of this tokenizer, in the shares of their weights; says the shares of
-/// several.
+/// The rows of all folders, which must be of this tokenizer, in the shares of their weights. The ranks
+/// of a host check the files together; the first one of all says the shares of several.
 inline data::MixedRows<ShardRows> open_shards(const std::vector<std::string>& given, const std::string& tokenizer,
-                                              const data::PackingOptions& options) {
+                                              const data::PackingOptions& options, const dist::Environment& ranks) {
+  const data::VerifyShare share{static_cast<std::size_t>(ranks.local_rank), static_cast<std::size_t>(ranks.local_size)};
   std::vector<data::MixturePart<ShardRows>> parts;
   for (const std::string& text : given) {
     const WeightedFolder folder = parse_weighted_folder(text);
-    const data::TokenShards shards(folder.folder);
+    const data::TokenShards shards(folder.folder, data::Verify::checksums, share);
     shards.require_tokenizer(tokenizer);
     parts.push_back({data::packed_rows(shards, options), folder.weight});
   }
   auto rows = data::mixed_rows(parts, options.seed);
-  for (std::size_t i = 0; i < parts.size() && parts.size() > 1; ++i) {
+  for (std::size_t i = 0; i < parts.size() && parts.size() > 1 && ranks.rank == 0; ++i) {
     const auto share = static_cast<double>(rows.rows_of(i));
     std::fprintf(
         stderr, "%s: %.3g %% of the rows, %.3g times an epoch of %lld\n",

@@ -131,6 +131,27 @@ TEST_CASE("progress that its shards contradict is not taken over") {
   CHECK(writer.documents() == 0);
 }
 
+TEST_CASE("processes that open a folder together check each shard once") {
+  const TemporaryFolder folder;
+  const auto out = folder / "out";
+  const std::size_t shards = write_shards(out, resume_documents()).shards.size();
+  REQUIRE(shards >= 3);
+  flip_byte(out / "shard-00002.bin", 7);
+  CHECK_THROWS_AS(TokenShards(out), InputError);
+  CHECK_NOTHROW(TokenShards(out, Verify::sizes));
+  for (const std::size_t count : {2, 3, 7}) {
+    for (std::size_t index = 0; index < count; ++index) {
+      CAPTURE(index, count);
+      const auto open = [&] { return TokenShards(out, Verify::checksums, {index, count}).token_count(); };
+      if (index == 2 % count) {
+        CHECK_THROWS_MATCHES(open(), InputError, MessageMatches(ContainsSubstring("shard-00002.bin")));
+      } else {
+        CHECK(open() == 222);
+      }
+    }
+  }
+}
+
 TEST_CASE("corrupt and truncated shards are refused by name") {
   const TemporaryFolder folder;
   const auto out = folder / "out";

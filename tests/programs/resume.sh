@@ -96,6 +96,23 @@ paste <(losses rows4 | tail -n 32) <(losses rows1) | tr -d '"los:' | awk '{ d = 
 refuses 2 "global_batch_size is 4, this run's is 2" - "${SPLIT[@]}" --batch-size 2 \
   --resume rows4/checkpoints/step-00000028 --output rows2
 
+# A loss that leaps, at a line like no other, takes the run back to a checkpoint and past that line.
+for ((i = 0; i < 100; ++i)); do head -n 1 text.txt; done >same.txt
+echo 'k8Tq/zR+3vWx0LmB7dYpQ2sJ9hUcE5nGfA1oX4iVtKb6' >>same.txt
+"$BIN/ilme-prepare" --tokenizer tokenizer --input same.txt --output same >/dev/null 2>&1
+"$BIN/ilme-pretrain" --model model --data same --steps 125 --batch-size 2 --sequence-length 32 --learning-rate 1e-2 \
+  --save-every 10 --keep 0 --log-every 1 --seed 3 --rewind-on-spike 2 --output spiky >log.txt 2>&1 ||
+  fail "--rewind-on-spike: $(tail -n 3 log.txt)"
+grep -q 'times the median .*same: documents [^)]*100.*; back to step' log.txt || fail "no spike is said: $(tail -n 3 log.txt)"
+grep -q '"rewinds":1' spiky/metrics.jsonl || fail "no rewind in the metrics"
+
+# Steps that teach nothing are said with their documents, and too many end the run.
+refuses 1 "3 steps in a row taught nothing.*shards: document" - "${PRETRAIN[@]}" --learning-rate-for '*=1e38' \
+  --max-bad-steps 3 --output nothing
+grep -q '^step [0-9]* skipped: .*not finite (shards: document' err.txt || fail "skipped steps are not said: $(cat err.txt)"
+grep -q '"skipped":"the loss' nothing/metrics.jsonl || fail "skipped steps are not in metrics.jsonl"
+grep -q '"data_share":' nothing/metrics.jsonl || fail "no data_share in metrics.jsonl"
+
 # SIGTERM: a checkpoint, a clean end, and the rest later.
 "${PRETRAIN[@]}" --output stopped >log.txt 2>&1 &
 pid=$!

@@ -151,14 +151,13 @@ TEST_CASE("losses that are not finite take it back to before the first of them")
 TEST_CASE("spikes that come again lead further back, and at last are only said") {
   test::TemporaryFolder folder;
   Run run(35, 1000);
-  Guarded guarded(run, folder / "run", {.factor = 1.5, .max_rewinds = 3});
+  Guarded guarded(run, folder / "run", {.factor = 1.5, .max_rewinds = 2});
   while (run.trainer.step() < 45) guarded.step(run.trainer);
-  REQUIRE(guarded.said.size() >= 4);
+  REQUIRE(guarded.said.size() >= 3);
   CHECK_THAT(guarded.said[0], Catch::Matchers::ContainsSubstring("back to step 30"));
   CHECK_THAT(guarded.said[1], Catch::Matchers::ContainsSubstring("back to step 20"));
-  CHECK_THAT(guarded.said[2], Catch::Matchers::ContainsSubstring("back to step 10"));
-  CHECK_THAT(guarded.said[3], Catch::Matchers::EndsWith("; going on after 3 rewinds"));
-  CHECK(guarded.guard->rewinds() == 3);
+  CHECK_THAT(guarded.said[2], Catch::Matchers::EndsWith("; going on after 2 rewinds"));
+  CHECK(guarded.guard->rewinds() == 2);
 
   Run fresh(20, 20);
   Guarded without(fresh, folder / "empty", {.factor = 1.5});

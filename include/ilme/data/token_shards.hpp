@@ -24,13 +24,18 @@ namespace ilme::data {
 /// `checksums` reads the tokens too, at memory speed once they are cached.
 enum class Verify { sizes, checksums };
 
+/// Which of several processes that open the same folder this is: each checks the tokens of every `count`-th shard.
+struct VerifyShare {
+  std::size_t index = 0, count = 1;
+};
+
 /// A folder of token shards as one list of documents. A TokenSource; copies share the mappings; reading is thread-safe.
 class TokenShards {
  public:
   /// Opens and validates: sizes against the index, offsets, checksums and ids as `verify` says. Faults are InputErrors
   /// that name the file.
-  explicit TokenShards(const std::filesystem::path& folder, Verify verify = Verify::checksums)
-      : mapped_(std::make_shared<const Mapped>(folder, verify)) {}
+  explicit TokenShards(const std::filesystem::path& folder, Verify verify = Verify::checksums, VerifyShare share = {})
+      : mapped_(std::make_shared<const Mapped>(folder, verify, share)) {}
 
   std::uint64_t document_count() const noexcept { return mapped_->first_document.back(); }
   std::uint64_t token_count() const noexcept { return mapped_->tokens; }
@@ -83,7 +88,7 @@ class TokenShards {
     std::uint64_t tokens = 0, source_bytes = 0;
     std::string fingerprint;
 
-    Mapped(const std::filesystem::path& where, Verify verify) : folder(where) {
+    Mapped(const std::filesystem::path& where, Verify verify, VerifyShare share) : folder(where) {
       const std::filesystem::path file = folder / "index.json";
       if (!std::filesystem::is_directory(folder)) throw InputError(folder.string(), ": no such folder of token shards");
       if (!std::filesystem::exists(file)) {
@@ -91,7 +96,8 @@ class TokenShards {
       }
       index = read_shard_index(file);
       shards.resize(index.shards.size());
-      parallel_for(shards.size(), 0, [&](std::size_t i) { open(i, verify); });
+      parallel_for(shards.size(), 0,
+                   [&](std::size_t i) { open(i, i % share.count == share.index ? verify : Verify::sizes); });
       first_document.assign(1, 0);
       for (const ShardEntry& entry : index.shards) first_document.push_back(first_document.back() + entry.documents);
       tokens = index.tokens();
