@@ -145,6 +145,11 @@ class Heartbeat : public Observer {
           ended = ended && !runs;
         }
       } catch (const std::exception&) {
+        // Of a process that is killed the connections go first.
+        for (int i = 0; i < 10 && self().machine == peers_[0].machine; ++i) {
+          if (has_died(peers_[0].state_seen_from(self()))) break;
+          std::this_thread::sleep_for(kStep);
+        }
         verdict = store_verdict("does not answer");
       }
       lock.lock();
