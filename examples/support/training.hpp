@@ -51,6 +51,7 @@
 
 #include "support/memory_report.hpp"
 #include "support/model_output.hpp"
+#include "support/option_files.hpp"
 
 namespace ilme {
 
@@ -277,8 +278,13 @@ inline void report_changed_settings(const Json& before, const Json& now) {
 
 /// The ranks that a launcher's environment describes, or this process alone. The ranks of a host share its cores.
 inline dist::World connect(const TrainingOptions& options) {
-  const dist::World world =
-      dist::connect({.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.rank_timeout * 1000))});
+  dist::WorldOptions ranks;
+  ranks.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.rank_timeout * 1000));
+  ranks.report = [print = ranks.report](const std::string& line) {
+    detail::write_job_failure(line);
+    print(line);
+  };
+  const dist::World world = dist::connect(ranks);
   if (world.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {
     at::set_num_threads(std::max(1, at::get_num_threads() / world.local_size));
   }

@@ -14,6 +14,7 @@ launch() {
   local size=$1 port=$((20000 + RANDOM % 12000)) rank
   shift
   PIDS=()
+  rm -f rank.*.txt # or one of them could be read before its rank has emptied it
   for ((rank = 0; rank < size; ++rank)); do
     RANK=$rank WORLD_SIZE=$size LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$size MASTER_ADDR=localhost MASTER_PORT=$port \
       "$@" >rank.$rank.txt 2>&1 &
@@ -67,7 +68,7 @@ for ((kill = 1; kill <= KILLS; ++kill)); do
   # The moment: some steps after the newest checkpoint's, at least one, and some milliseconds more; every other time when
   # the next checkpoint is being written.
   goal=$((10#0${from#step-} + RANDOM % 9))
-  while running && { ! grep -q '^step=' rank.0.txt || [ "$(records killed)" -lt $goal ]; }; do sleep 0.005; done
+  while running && { ! grep -qs '^step=' rank.0.txt || [ "$(records killed)" -lt $goal ]; }; do sleep 0.005; done
   if [ $((kill % 2)) = 0 ]; then
     while running && [ -z "$(writing killed)" ]; do :; done
     sleep "0.00$((RANDOM % 10))"
