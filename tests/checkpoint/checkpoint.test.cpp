@@ -147,6 +147,21 @@ TEST_CASE("every byte of the manifest is covered") {
   }
 }
 
+TEST_CASE("a checkpoint that was about to be replaced is put back") {
+  test::TemporaryFolder folder;
+  CheckpointStore(folder.path()).save(4, contents(4));
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ::waitpid(gone, nullptr, 0);
+  // Where folders cannot be exchanged, a process may die between moving the old one away and the new one in.
+  const auto hidden = folder / concat(".step-00000004.unfinished-", gone);
+  std::filesystem::create_directories(hidden);
+  std::filesystem::rename(folder / "step-00000004", hidden.string() + "-old");
+  CHECK(whole(*CheckpointStore(folder.path()).load_latest({})));
+  CheckpointStore(folder.path()).save(6, contents(6));
+  CHECK(listing(folder.path()) == std::vector<std::string>{"step-00000004", "step-00000006"});
+}
+
 TEST_CASE("a manifest from before there were metrics still counts") {
   test::TemporaryFolder folder;
   CheckpointStore store(folder.path());

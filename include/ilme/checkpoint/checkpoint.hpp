@@ -169,6 +169,7 @@ class CheckpointStore {
     const std::string listed = on_all_ranks(group_, [&]() -> std::string {
                                  Json names = Json::array();
                                  if (group_.rank() != 0) return {};
+                                 ilme::detail::put_back_replaced(root_, "step-");
                                  for (const Found& found : scan(report)) {
                                    if (wanted(found.manifest)) names.push_back(found.path.filename().string());
                                  }

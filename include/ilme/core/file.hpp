@@ -41,26 +41,47 @@ inline std::filesystem::path parent_folder(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
+inline constexpr std::string_view kUnfinished = ".unfinished-";
+inline constexpr std::string_view kReplaced = "-old";  ///< ends the name of a folder while another takes its place
+
 /// A name beside `path` for what is not finished yet; hidden, and unique to this process.
 inline std::filesystem::path unfinished_name(const std::filesystem::path& path) {
-  return parent_folder(path) / concat(".", path.filename().string(), ".unfinished-", ::getpid());
+  return parent_folder(path) / concat(".", path.filename().string(), kUnfinished, ::getpid());
 }
 
-/// Removes what processes that are gone, or this one, left unfinished in `folder` of names that start with `prefix`.
-inline void remove_unfinished(const std::filesystem::path& folder, const std::string& prefix) {
-  static constexpr std::string_view kMark = ".unfinished-";
+/// What processes that are gone, or this one, left unfinished in `folder` of names that start with `prefix`.
+inline std::vector<std::filesystem::path> unfinished_in(const std::filesystem::path& folder,
+                                                        const std::string& prefix) {
   std::error_code code;
   std::vector<std::filesystem::path> leftovers;
   for (std::filesystem::directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
     const std::string name = it->path().filename().string();
-    const auto mark = name.find(kMark);
+    const auto mark = name.find(kUnfinished);
     if (mark == std::string::npos || !name.starts_with("." + prefix)) continue;
     pid_t owner = 0;
-    std::from_chars(name.data() + mark + kMark.size(), name.data() + name.size(), owner);
+    std::from_chars(name.data() + mark + kUnfinished.size(), name.data() + name.size(), owner);
     const bool alive = owner > 0 && (::kill(owner, 0) == 0 || errno == EPERM);
     if (!alive || owner == ::getpid()) leftovers.push_back(it->path());
   }
-  for (const auto& leftover : leftovers) std::filesystem::remove_all(leftover, code);
+  return leftovers;
+}
+
+/// Puts back folders whose process died between the two moves of AtomicDirectory::commit.
+inline void put_back_replaced(const std::filesystem::path& folder, const std::string& prefix) {
+  for (const auto& leftover : unfinished_in(folder, prefix)) {
+    const std::string name = leftover.filename().string();
+    if (!name.ends_with(kReplaced)) continue;
+    std::error_code code;
+    const auto place = folder / name.substr(1, name.find(kUnfinished) - 1);
+    if (!std::filesystem::exists(place, code)) std::filesystem::rename(leftover, place, code);
+  }
+}
+
+/// Removes all that is unfinished.
+inline void remove_unfinished(const std::filesystem::path& folder, const std::string& prefix) {
+  put_back_replaced(folder, prefix);
+  std::error_code code;
+  for (const auto& leftover : unfinished_in(folder, prefix)) std::filesystem::remove_all(leftover, code);
 }
 
 /// Creates a folder and those above it, so that they are on the disk.
@@ -186,7 +207,7 @@ class AtomicDirectory {
         return detail::sync_path(detail::parent_folder(target_));
       }
       old = unfinished_;
-      old += "-old";
+      old += detail::kReplaced;
       std::filesystem::rename(target_, old, code);
       if (code) throw RunError(target_.string(), ": cannot replace: ", code.message());
     }

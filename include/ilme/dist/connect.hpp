@@ -1,6 +1,7 @@
 /// Connects the ranks of a run.
 #pragma once
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -111,6 +112,9 @@ inline World connect(const WorldOptions& options = {}, const Environment& enviro
 
   // Where a peer is lost, c10d logs many lines with stack traces; what there is to say is said in one.
   if (!process_variable("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 3);
+
+  // c10d's record of collectives races where several threads have groups, as training and saving do (thread_ranks.hpp).
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
 
   const bool server = world.rank == 0 && !environment.agent_store;
   const auto store = detail::open_store(environment, server, options);
