@@ -19,6 +19,7 @@
 #include <ilme/text/tokenizer.hpp>
 
 #include "support/program.hpp"
+#include "support/ranks.hpp"
 #include "support/training.hpp"
 
 namespace {

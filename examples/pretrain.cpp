@@ -20,6 +20,7 @@
 #include <ilme/train/phases.hpp>
 
 #include "support/program.hpp"
+#include "support/ranks.hpp"
 #include "support/training.hpp"
 #include "support/weighted_folders.hpp"
 
@@ -56,9 +57,9 @@ template <class Ops>
 void pretrain(const Options& options) {
   using namespace ilme;
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
-  const auto rows = open_shards(options.data, tokenizer.fingerprint(),
-                                {.sequence_length = options.sequence_length, .seed = options.seed},
-                                dist::read_environment());
+  const auto rows =
+      open_shards(options.data, tokenizer.fingerprint(),
+                  {.sequence_length = options.sequence_length, .seed = options.seed}, dist::read_environment());
   dist::World world = connect(options);
   using Model = dist::FullySharded<nn::Llama<Ops, nn::LinearOf<Ops>, dist::FullySharded>>;
   auto model = load_for_training<Model>(options, world, [](Model&) {});

@@ -3,7 +3,7 @@
 # stop, hang, fail or leave: all others end in time, with one line that names them. ranks.sh BIN DATA RANKS_PROGRAM
 . "$(dirname "$0")/common.sh"
 RANKS=$3
-PEERS=/opt/venv-work/peers/bin/python
+PYTHON=${ILME_PEERS_PYTHON:-python3}  # one with torch has torchrun
 export RANKS_TIMEOUT=8
 
 port() { echo $((20000 + RANDOM % 12000)); }
@@ -52,12 +52,12 @@ by_hand plain 4 5
 wait
 all_came torchrun 4 4 plain.*.out
 
-if [ -x $PEERS ] && $PEERS -c 'import torch.distributed.run' 2>/dev/null; then
-  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-/usr/local/cuda/lib64} $PEERS -m torch.distributed.run --no-python \
+if $PYTHON -c 'import torch.distributed.run' 2>/dev/null; then
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-/usr/local/cuda/lib64} $PYTHON -m torch.distributed.run --no-python \
     --standalone --nproc-per-node 2 "$RANKS" 5 >torchrun.out 2>torchrun.err || fail "torchrun: $(cat torchrun.err)"
   all_came torchrun 2 2 torchrun.out
   # With an agent that only offers an address, rank 0 serves the store.
-  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-/usr/local/cuda/lib64} TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 $PEERS -m \
+  LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-/usr/local/cuda/lib64} TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 $PYTHON -m \
     torch.distributed.run --no-python --master-port "$(port)" --nproc-per-node 2 "$RANKS" 5 >torchrun.out \
     2>torchrun.err || fail "torchrun: $(cat torchrun.err)"
   all_came torchrun 2 2 torchrun.out
