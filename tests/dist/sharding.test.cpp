@@ -8,16 +8,25 @@
 #include <mutex>
 #include <numeric>
 
+#include <ilme/checkpoint/model_export.hpp>
 #include <ilme/core/json.hpp>
 #include <ilme/data/batch.hpp>
+#include <ilme/data/batched.hpp>
 #include <ilme/data/collate.hpp>
+#include <ilme/data/packing.hpp>
+#include <ilme/data/token_documents.hpp>
+#include <ilme/dist/connect.hpp>
 #include <ilme/dist/fully_sharded.hpp>
 #include <ilme/dist/load_model.hpp>
 #include <ilme/dist/thread_ranks.hpp>
 #include <ilme/evaluate/likelihood.hpp>
 #include <ilme/hf/model_folder.hpp>
 #include <ilme/lora/adapters.hpp>
+#include <ilme/loss/linear_cross_entropy.hpp>
 #include <ilme/ops/linear_cross_entropy.hpp>
+#include <ilme/optim/adamw.hpp>
+#include <ilme/optim/schedule.hpp>
+#include <ilme/train/trainer.hpp>
 
 using namespace ilme;
 
@@ -109,6 +118,32 @@ TEST_CASE("a model on the meta device is loaded slice by slice, and no rank hold
       CHECK(memory.shards >= whole_bytes / ranks);
     });
   }
+}
+
+TEST_CASE("a sharded trainer of one's own, as the README shows it") {
+  const test::TemporaryFolder temporary;
+  const auto folder = temporary / "model";
+  Model whole(test::tiny_config());
+  test::fill_by_formula(whole);
+  hf::save_model(whole, folder, at::kBFloat16, "");
+  std::vector<std::vector<std::uint32_t>> rows(20, {0, 5, 8, 11, 14, 17, 20, 1});
+  const data::TokenDocuments documents(rows);
+  using namespace ilme;
+  // README begins
+  const dist::World world = dist::connect();  // the ranks that a launcher started, or this process alone
+  using Model = dist::FullySharded<nn::Llama<ops::Fused, nn::Linear, dist::FullySharded>>;
+  const auto mesh = dist::make_mesh(world, dist::ShardKind::full);
+  auto model = dist::load_model<Model>(folder, at::kBFloat16, mesh, {.reshard_after_forward = true}, [](Model&) {});
+  auto source = data::packed_rows(documents, {.sequence_length = 16}) |
+                data::batched(4, {.rank = world.rank, .world = world.size});
+  optim::AdamW optimizer(model->sharding()->trainable_slices());
+  train::Trainer trainer(*model, loss::LinearCrossEntropy{}, optimizer, source,
+                         {.total_steps = 20, .learning_rate = optim::Schedule{.peak = 1e-2, .total_steps = 20}});
+  while (trainer.step() < 20) trainer.train_step();
+  checkpoint::save_model(model->sharding()->slices(), model->config(), folder, at::kBFloat16, folder, world.all);
+  // README ends
+  CHECK(hf::load_model<Model>(folder, at::kBFloat16)->parameters().size() == whole.parameters().size());
+  CHECK(trainer.train_step().loss < 2.0);  // 3.1 at first
 }
 
 TEST_CASE("ranks take turns with the batches of an evaluation") {

@@ -64,15 +64,9 @@ class Sharding : public optim::Gradients {
 
   /// This rank's slices of all parameters, in the order of the model's named_parameters(). Writing into them changes
   /// the model, from the next time that a part is gathered.
-  std::vector<optim::ParameterSlice> slices() const {
-    return slices([](const at::Tensor&) { return true; });
-  }
+  std::vector<optim::ParameterSlice> slices() const { return slices(all_); }
   /// Those that trained when the model was sharded: what an optimizer gets. Their gradients are in the same order.
-  std::vector<optim::ParameterSlice> trainable_slices() const {
-    std::vector<optim::ParameterSlice> all;
-    for (const Place& place : trainable_) all.push_back(flat(place).slice(place.index));
-    return all;
-  }
+  std::vector<optim::ParameterSlice> trainable_slices() const { return slices(trainable_); }
 
   /// Calls visit(name, parameter) with each whole parameter in turn, part by part; called by all ranks. The tensors are
   /// valid in the call only.
@@ -265,13 +259,10 @@ class Sharding : public optim::Gradients {
 
   detail::FlatParameters& flat(const Place& place) const { return *parts_[place.part].flats[place.flat]; }
 
-  template <class Wanted>
-  std::vector<optim::ParameterSlice> slices(Wanted&& wanted) const {
-    std::vector<optim::ParameterSlice> all;
-    for (const Place& place : all_) {
-      if (wanted(flat(place).parameter(place.index))) all.push_back(flat(place).slice(place.index));
-    }
-    return all;
+  std::vector<optim::ParameterSlice> slices(const std::vector<Place>& places) const {
+    std::vector<optim::ParameterSlice> slices;
+    for (const Place& place : places) slices.push_back(flat(place).slice(place.index));
+    return slices;
   }
 
   template <class Work>

@@ -258,25 +258,27 @@ class Trainer {
     return batches;
   }
 
-  /// Adds one micro-batch to the gradients of the sum of token losses; returns its sum.
-  double backward(const data::PackedBatch& packed) {
-    if (packed.token_count == 0 && !on_many_ranks()) return 0.0;  // other ranks wait for this one's part
+  /// Adds one micro-batch to the gradients of the sum of token losses; returns its sum, which a GPU may still compute.
+  at::Tensor backward(const data::PackedBatch& packed) {
+    if (packed.token_count == 0 && !on_many_ranks()) return at::zeros({});  // other ranks wait for this one's part
     const data::Batch batch = data::collate(packed);
     const at::Tensor hidden = model_.hidden(batch);
     const ops::LossSum loss = loss_(hidden, model_.lm_head_weight(), batch.labels);
     loss.sum.backward();
-    return loss.sum.template item<double>();
+    return loss.sum.detach();
   }
 
   /// Puts the sum of token losses and the norm into the report, and updates.
   void learn(const std::vector<data::PackedBatch>& micro_batches, StepReport& report) {
     {
       const ops::MemoryPhase phase(device_);
+      std::vector<at::Tensor> losses;
       for (std::size_t i = 0; i < micro_batches.size(); ++i) {
         gradients_->set_is_last_backward(i + 1 == micro_batches.size());
-        report.loss += backward(micro_batches[i]);
+        losses.push_back(backward(micro_batches[i]));
       }
       gradients_->gradients();  // the last of them are reduced
+      for (const at::Tensor& loss : losses) report.loss += loss.item<double>();
       report.backward_peak_bytes = phase.peak_bytes();
       if (on_many_ranks()) sum_over_ranks(report);
       if (report.loss_tokens == 0) return gradients_->clear();
@@ -300,7 +302,7 @@ class Trainer {
       const auto tokens = static_cast<double>(report.loss_tokens);
       optim::OptimizerInBackward<Optimizer> in_backward(*gradients_, optimizer_);
       in_backward.begin(report.learning_rate, at::scalar_tensor(tokens, at::kFloat));
-      report.loss = backward(batch);
+      report.loss = backward(batch).template item<double>();
       report.grad_norm = in_backward.end() / tokens;
       report.backward_peak_bytes = report.update_peak_bytes = phase.peak_bytes();
     }
