@@ -26,6 +26,36 @@ inline constexpr std::int64_t kAlignment = 32;
 
 inline std::int64_t aligned(std::int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
+/// The memory of whole buffers, which goes from part to part. Given back to malloc in between, it would be cut up by
+/// smaller tensors, and the next part's would be new memory: measured, twice what tensors hold.
+class BufferPool {
+ public:
+  /// Puts memory for all of it into the storage of `buffer`, which has none.
+  void fill(const at::Tensor& buffer) {
+    c10::StorageImpl* storage = buffer.storage().unsafeGetStorageImpl();
+    const std::size_t bytes = static_cast<std::size_t>(buffer.numel()) * buffer.itemsize();
+    auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& piece) {
+      return piece.first == bytes && piece.second.device() == buffer.device();
+    });
+    if (found == free_.end()) {
+      storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
+    } else {
+      storage->set_data_ptr_noswap(std::move(found->second));
+      free_.erase(found);
+    }
+    storage->set_nbytes(bytes);
+  }
+  /// Takes it out again.
+  void drain(const at::Tensor& buffer) {
+    c10::StorageImpl* storage = buffer.storage().unsafeGetStorageImpl();
+    free_.emplace_back(storage->nbytes(), storage->set_data_ptr(c10::DataPtr(nullptr, buffer.device())));
+    storage->set_nbytes(0);
+  }
+
+ private:
+  std::vector<std::pair<std::size_t, c10::DataPtr>> free_;
+};
+
 /// A module's parameters of one dtype, laid end to end in a flat buffer that is cut into a shard for each rank of
 /// mesh.shard. The parameters' tensors become views of the unsharded buffer; resharding takes the memory out of the
 /// buffer's storage and unsharding puts new memory in, so that views, and what autograd has saved of them, see the
@@ -35,8 +65,9 @@ inline std::int64_t aligned(std::int64_t n) { return (n + kAlignment - 1) / kAli
 class FlatParameters {
  public:
   /// Takes this rank's shard out of the parameters' values, or leaves zeros where they are on the meta device.
-  FlatParameters(const optim::NamedParameters& parameters, const Mesh& mesh, const ShardingOptions& options)
-      : mesh_(mesh) {
+  FlatParameters(const optim::NamedParameters& parameters, const Mesh& mesh, const ShardingOptions& options,
+                 BufferPool& pool)
+      : mesh_(mesh), pool_(pool) {
     const c10::NoGradGuard no_gradient;
     const at::Tensor& first = parameters.front().second;
     std::int64_t total = 0;
@@ -61,7 +92,10 @@ class FlatParameters {
     gradient_type_ = type == at::kDouble ? at::kDouble : at::kFloat;
     reduce_type_ = options.mixed_precision.reduce_dtype.value_or(gradient_type_);
     for (const Entry& entry : entries_) put_view(entry);
-    if (!resident_) release();
+    if (resident_) return;
+    c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();  // memory that nothing was written to
+    storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device));
+    storage->set_nbytes(0);
   }
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;
@@ -72,10 +106,7 @@ class FlatParameters {
   void start_unshard() {
     if (resident_ || state_ != State::sharded) return;
     const c10::NoGradGuard no_gradient;
-    c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
-    const std::size_t bytes = static_cast<std::size_t>(flat_.numel()) * flat_.itemsize();
-    storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
-    storage->set_nbytes(bytes);
+    pool_.fill(flat_);
     gathering_ = mesh_.shard.all_gather(flat_, shard_.to(flat_.options()));
     state_ = State::gathering;
   }
@@ -92,7 +123,8 @@ class FlatParameters {
   void reshard() {
     if (resident_ || state_ == State::sharded) return;
     if (state_ == State::gathering) gathering_.wait();
-    release();
+    pool_.drain(flat_);
+    state_ = State::sharded;
   }
 
   // --- gradients ---
@@ -105,7 +137,9 @@ class FlatParameters {
       if (mesh_.shard.size() == 1 && shard_gradient_.defined()) {
         gradient_ = shard_gradient_;
       } else {
-        gradient_ = at::empty({shard_size_ * mesh_.shard.size()}, flat_.options().dtype(gradient_type_));
+        gradient_ = at::empty({0}, flat_.options().dtype(gradient_type_));
+        gradient_.unsafeGetTensorImpl()->set_sizes_contiguous({shard_size_ * mesh_.shard.size()});
+        pool_.fill(gradient_);
       }
     }
     entry.came = true;
@@ -148,13 +182,15 @@ class FlatParameters {
     const bool here = shard_.device() == flat_.device();
     const bool add = here && shard_gradient_.defined();
     reduced_ = add ? shard_gradient_ : at::empty({shard_size_}, gradient_.options());
-    reducing_ = mesh_.shard.reduce_scatter(reduced_, std::exchange(gradient_, {}).to(reduce_type_), add);
+    reducing_ = mesh_.shard.reduce_scatter(reduced_, gradient_.to(reduce_type_), add);
+    sent_ = std::exchange(gradient_, {});
     if (here) shard_gradient_ = std::exchange(reduced_, {});
   }
 
   /// Waits for the sum over the shard group.
   void finish_reduce() {
     reducing_.wait();
+    if (sent_.defined()) pool_.drain(std::exchange(sent_, {}));
     if (!reduced_.defined()) return;
     const c10::NoGradGuard no_gradient;  // the shard is in host memory
     const at::Tensor sum = std::exchange(reduced_, {}).to(shard_.device());
@@ -172,6 +208,7 @@ class FlatParameters {
   }
 
   void clear_gradients() {
+    if (gradient_.defined() && mesh_.shard.size() > 1) pool_.drain(gradient_);
     shard_gradient_.reset();
     gradient_.reset();
     for (Entry& entry : entries_) entry.came = entry.written = entry.complete = false;
@@ -231,14 +268,8 @@ class FlatParameters {
     }
   }
 
-  void release() {
-    c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
-    storage->set_data_ptr_noswap(c10::DataPtr(nullptr, flat_.device()));
-    storage->set_nbytes(0);
-    state_ = State::sharded;
-  }
-
   Mesh mesh_;
+  BufferPool& pool_;
   std::vector<Entry> entries_;
   std::int64_t shard_size_ = 0, shard_begin_ = 0;
   at::Tensor shard_, flat_;
@@ -246,7 +277,7 @@ class FlatParameters {
   State state_ = State::sharded;
   Pending gathering_, reducing_, all_reducing_;
   at::ScalarType gradient_type_ = at::kFloat, reduce_type_ = at::kFloat;
-  at::Tensor gradient_, shard_gradient_;
+  at::Tensor gradient_, sent_, shard_gradient_;  // this backward's, what is on its way, and what has come to the shard
   at::Tensor reduced_;  // what comes to the device before it is added to a shard's gradient in host memory
 };
 

@@ -169,7 +169,7 @@ class Sharding : public optim::Gradients {
       found->second.push_back(parameter);
     }
     for (const auto& [kind, members] : kinds) {
-      part.flats.push_back(std::make_unique<detail::FlatParameters>(members, mesh_, options_));
+      part.flats.push_back(std::make_unique<detail::FlatParameters>(members, mesh_, options_, pool_));
       for (std::size_t i = 0; i < members.size(); ++i) {
         const at::Tensor& tensor = members[i].second;
         places_[tensor.unsafeGetTensorImpl()] = {parts_.size() - 1, part.flats.size() - 1, i};
@@ -374,6 +374,7 @@ class Sharding : public optim::Gradients {
 
   Mesh mesh_;
   ShardingOptions options_;
+  detail::BufferPool pool_;
   std::vector<Part> parts_;
   std::unordered_map<const c10::TensorImpl*, Place> places_;
   std::vector<Place> all_, trainable_;
