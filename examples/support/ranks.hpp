@@ -58,9 +58,10 @@ template <class Model, class Wanted>
 io::NamedTensors whole_parameters(Model& model, Wanted&& wanted) {
   io::NamedTensors tensors;
   if (dist::Sharding* sharding = model.sharding()) {
-    sharding->for_each_parameter([&](const std::string& name, const at::Tensor& whole) {
-      if (wanted(name)) tensors.emplace_back(name, whole.detach().cpu().clone());
-    });
+    const auto keep = [&](const std::string& name, const at::Tensor& whole) {
+      tensors.emplace_back(name, whole.detach().cpu().clone());
+    };
+    sharding->for_each_parameter(keep, wanted);
   } else {
     for (const auto& item : model.named_parameters()) {
       if (wanted(item.key())) tensors.emplace_back(item.key(), item.value());

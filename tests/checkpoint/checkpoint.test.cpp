@@ -16,6 +16,7 @@
 using namespace ilme;
 using Catch::Matchers::ContainsSubstring;
 using checkpoint::CheckpointStore;
+using test::listing;
 
 namespace {
 
@@ -34,15 +35,6 @@ bool whole(const checkpoint::Loaded& loaded) {
          torch::all(loaded.file("model").tensor("w") == static_cast<double>(loaded.step)).item<bool>() &&
          torch::all(loaded.file("optimizer").tensor("w.exp_avg") == 0.5 * static_cast<double>(loaded.step))
              .item<bool>();
-}
-
-std::vector<std::string> listing(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 /// Runs `body` in a child process and gives its exit code, or minus its signal.

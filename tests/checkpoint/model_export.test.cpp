@@ -1,4 +1,4 @@
-#include "support/catch_torch.hpp"
+#include "support/tiny_llama.hpp"
 
 #include <stdexcept>
 
@@ -34,18 +34,6 @@ checkpoint::Slices slices(const World& world, bool replicas = false) {
   return parts;
 }
 
-nn::LlamaConfig config() {
-  nn::LlamaConfig config;
-  config.vocab_size = 23;
-  config.hidden_size = 16;
-  config.intermediate_size = 20;
-  config.num_hidden_layers = 1;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 4;
-  return config;
-}
-
 /// Every file's bytes by name.
 std::map<std::string, std::string> contents(const std::filesystem::path& folder) {
   std::map<std::string, std::string> files;
@@ -67,15 +55,15 @@ TEST_CASE("ranks write the model folder that one process writes, byte for byte")
       const hf::SaveOptions options{.source = {}, .max_shard_size = most};
       const auto whole = folder / "whole";
       hf::save_weights(plain, whole, dtype, most);
-      hf::detail::write_side_files(config(), whole, dtype, folder / "tokenizer", options);
+      hf::detail::write_side_files(test::tiny_config(), whole, dtype, folder / "tokenizer", options);
       const auto expected = contents(whole);
       CHECK(expected.contains("model.safetensors.index.json") == (most == 1500));
       for (const int ranks : {1, 2, 3, 4}) {
         CAPTURE(dtype, most, ranks);
         const auto made = folder / "made";
         dist::run_ranks(ranks, [&](const World& world) {
-          checkpoint::save_model(slices(world, ranks == 4), config(), made, dtype, folder / "tokenizer", world.all,
-                                 options);
+          checkpoint::save_model(slices(world, ranks == 4), test::tiny_config(), made, dtype, folder / "tokenizer",
+                                 world.all, options);
         });
         CHECK((contents(made) == expected));                // in brackets: not printed
         if (ranks == 2) std::filesystem::remove_all(made);  // now and then into a folder that has a model
@@ -90,7 +78,7 @@ TEST_CASE("a rank that cannot write leaves the older model") {
   const auto made = folder / "made";
   write_file(made / "notes.txt", "mine");
   const auto save = [&](const World& world, const checkpoint::Slices& parts) {
-    checkpoint::save_model(parts, config(), made, torch::kFloat, folder.path(), world.all);
+    checkpoint::save_model(parts, test::tiny_config(), made, torch::kFloat, folder.path(), world.all);
   };
   dist::run_ranks(2, [&](const World& world) { save(world, slices(world)); });
   const auto before = contents(made);
@@ -111,6 +99,7 @@ TEST_CASE("a rank that cannot write leaves the older model") {
   });
   CHECK((contents(made) == before));
   write_file(folder / "file", "");
-  CHECK_THROWS_WITH(checkpoint::save_model(slices({}), config(), folder / "file", torch::kFloat, folder.path(), {}),
-                    ContainsSubstring("is a file, expected a folder"));
+  CHECK_THROWS_WITH(
+      checkpoint::save_model(slices({}), test::tiny_config(), folder / "file", torch::kFloat, folder.path(), {}),
+      ContainsSubstring("is a file, expected a folder"));
 }

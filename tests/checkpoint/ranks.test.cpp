@@ -14,6 +14,7 @@ using Catch::Matchers::ContainsSubstring;
 using checkpoint::CheckpointStore;
 using checkpoint::Contents;
 using dist::World;
+using test::listing;
 
 namespace {
 
@@ -77,15 +78,6 @@ void check_whole(const checkpoint::Loaded& loaded, const World& world) {
       require(torch::equal(part, wanted.tensor.to(torch::kDouble)), "part of " + name);
     }
   }
-}
-
-std::vector<std::string> listing(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 }  // namespace

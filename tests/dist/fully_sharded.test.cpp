@@ -135,7 +135,7 @@ void compare(const Setting& setting) {
 }  // namespace
 
 static_assert(nn::CausalModel<Model<>>);
-static_assert(train::ShardableModel<Model<>>);
+static_assert(nn::ShardableModel<Model<>>);
 
 TEST_CASE("1 to 4 ranks have the loss curve of one process") {
   for (const int ranks : {1, 2, 3, 4}) compare({.ranks = ranks});

@@ -1,10 +1,12 @@
 /// What tests share: a folder that goes away, and the reference data that may be absent.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <stdlib.h>
 
@@ -32,6 +34,16 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+/// The names in a folder, sorted.
+inline std::vector<std::string> listing(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 /// A file or folder of the reference data beside the project (`../shared`, or ILME_SHARED_DIR); nothing when it is
 /// absent: then the test says so with SKIP.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -217,6 +216,7 @@ class FlatParameters {
   // --- what there is ---
 
   std::size_t size() const { return entries_.size(); }
+  const std::string& name(std::size_t i) const { return entries_[i].name; }
   const at::Tensor& parameter(std::size_t i) const { return entries_[i].tensor; }
   /// This rank's part of parameter i; its memory is the shard's.
   optim::ParameterSlice slice(std::size_t i) const {

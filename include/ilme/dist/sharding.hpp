@@ -68,15 +68,21 @@ class Sharding : public optim::Gradients {
   /// Those that trained when the model was sharded: what an optimizer gets. Their gradients are in the same order.
   std::vector<optim::ParameterSlice> trainable_slices() const { return slices(trainable_); }
 
-  /// Calls visit(name, parameter) with each whole parameter in turn, part by part; called by all ranks. The tensors are
-  /// valid in the call only.
-  void for_each_parameter(const std::function<void(const std::string& name, const at::Tensor& whole)>& visit) {
+  /// Calls visit(name, parameter) with each whole parameter whose name `wanted` accepts (all, by default), part by
+  /// part; what holds none of them is not gathered. Called by all ranks. The tensors are valid in the call only.
+  void for_each_parameter(const std::function<void(const std::string& name, const at::Tensor& whole)>& visit,
+                          const std::function<bool(const std::string& name)>& wanted = {}) {
     const c10::NoGradGuard no_gradient;
     reshard();
     for (Part& part : parts_) {
       for (auto& flat : part.flats) {
+        std::vector<std::size_t> members;
+        for (std::size_t i = 0; i < flat->size(); ++i) {
+          if (!wanted || wanted(flat->name(i))) members.push_back(i);
+        }
+        if (members.empty()) continue;
         flat->unshard();
-        for (std::size_t i = 0; i < flat->size(); ++i) visit(flat->slice(i).name, flat->parameter(i));
+        for (const std::size_t i : members) visit(flat->name(i), flat->parameter(i));
         flat->reshard();
       }
     }

@@ -46,10 +46,10 @@ class LikelihoodScorer {
     close_batch();
     if (!waiting_.empty()) run_waiting();
     sums_ = own_sums_;
-    if constexpr (kShardable) {
+    if constexpr (nn::ShardableModel<Model>) {
       if (ranks() == 1 || sums_.empty()) return;
       const at::Tensor all = at::tensor(own_sums_, at::kDouble);
-      model_.sharding()->mesh().all.all_reduce(all).wait();
+      nn::ranks_of(model_).all_reduce(all).wait();
       sums_.assign(all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel());
     }
   }
@@ -66,15 +66,11 @@ class LikelihoodScorer {
   };
 
   std::size_t ranks() const {
-    if constexpr (kShardable) {
-      if (model_.sharding() != nullptr) return static_cast<std::size_t>(model_.sharding()->mesh().all.size());
-    }
+    if constexpr (nn::ShardableModel<Model>) return static_cast<std::size_t>(nn::ranks_of(model_).size());
     return 1;
   }
   std::size_t rank() const {
-    if constexpr (kShardable) {
-      if (model_.sharding() != nullptr) return static_cast<std::size_t>(model_.sharding()->mesh().all.rank());
-    }
+    if constexpr (nn::ShardableModel<Model>) return static_cast<std::size_t>(nn::ranks_of(model_).rank());
     return 0;
   }
 

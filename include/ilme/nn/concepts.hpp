@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include <ATen/core/Tensor.h>
 
@@ -20,6 +21,20 @@ concept CausalModel = requires(Model& model, const data::Batch& batch) {
   { model.hidden(batch) } -> std::convertible_to<at::Tensor>;
   { model.lm_head_weight() } -> std::convertible_to<at::Tensor>;
 };
+
+/// A model that may be sharded over ranks (dist::FullySharded); `sharding()` is null when it is not.
+template <class Model>
+concept ShardableModel = requires(Model& model) {
+  { model.sharding()->mesh().all.size() } -> std::convertible_to<int>;
+};
+
+/// The ranks (dist::Group) that share a model: this process alone when it is not sharded.
+template <ShardableModel Model>
+const auto& ranks_of(Model& model) {
+  using Group = std::remove_cvref_t<decltype(model.sharding()->mesh().all)>;
+  static const Group alone;
+  return model.sharding() == nullptr ? alone : model.sharding()->mesh().all;
+}
 
 /// Rows of the head that stand for tokens: those past them are padding, which a loss leaves out. 0, all of them, for a
 /// model that has no configuration to say.

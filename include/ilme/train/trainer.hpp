@@ -9,7 +9,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -44,12 +43,6 @@ struct TrainerOptions {
   std::int64_t max_bad_steps = 10;     ///< so many steps that teach nothing, one after another, end the run; 0: none do
 };
 
-/// A model that may be sharded over ranks (dist::FullySharded); `sharding()` is null when it is not.
-template <class Model>
-concept ShardableModel = requires(Model& model) {
-  { model.sharding()->mesh().all.size() } -> std::convertible_to<int>;
-};
-
 /// Told of each step before it (`before_step(trainer)`; `trainer.step()` is the one before), after it, or both.
 template <class C, class Trainer>
 concept Callback = requires(C& callback, Trainer& trainer, const StepReport& report) {
@@ -71,7 +64,7 @@ class Trainer {
         source_(source),
         options_(std::move(options)),
         bad_steps_(options_.max_bad_steps) {
-    if constexpr (ShardableModel<Model>) gradients_ = model.sharding();
+    if constexpr (nn::ShardableModel<Model>) gradients_ = model.sharding();
     if (gradients_ == nullptr) gradients_ = &sink_.emplace(tensors(optimizer.named_parameters()));
     if (options_.accumulate < 1) throw InputError("accumulate is ", options_.accumulate, ", expected 1 or more");
     if (const auto step = data::batches_per_step(source); step != 1 && step != options_.accumulate) {
@@ -139,7 +132,7 @@ class Trainer {
   /// ranks, which must all ask.
   std::string documents() const {
     std::string text = data::describe_documents(documents_, data::document_sources(source_));
-    if constexpr (ShardableModel<Model>) {
+    if constexpr (nn::ShardableModel<Model>) {
       if (!on_many_ranks()) return text;
       const std::vector<std::string> texts = group().all_gather_text(text);
       text.clear();
@@ -156,14 +149,10 @@ class Trainer {
   Optimizer& optimizer() noexcept { return optimizer_; }
   optim::Gradients& gradients() noexcept { return *gradients_; }
   /// All ranks (dist::Group), of which there is one when the model is not sharded.
-  const auto& group() const requires ShardableModel<Model> {
-    using Group = std::remove_cvref_t<decltype(model_.sharding()->mesh().all)>;
-    static const Group one;
-    return model_.sharding() == nullptr ? one : model_.sharding()->mesh().all;
-  }
+  const auto& group() const requires nn::ShardableModel<Model> { return nn::ranks_of(model_); }
   /// This process among them, counted from 0.
   int rank() const {
-    if constexpr (ShardableModel<Model>) return group().rank();
+    if constexpr (nn::ShardableModel<Model>) return group().rank();
     return 0;
   }
 
@@ -189,7 +178,7 @@ class Trainer {
     earlier_seconds_ = agreed_seconds_ = object.get<double>("seconds", 0);
     made_ = std::chrono::steady_clock::now();
     bad_steps_.restore(object.get<std::int64_t>("skipped_steps", 0));
-    if constexpr (ShardableModel<Model>) {
+    if constexpr (nn::ShardableModel<Model>) {
       if (model_.sharding() != nullptr) model_.sharding()->reshard();  // its slices were written
     }
   }
@@ -217,7 +206,7 @@ class Trainer {
   }
 
   bool on_many_ranks() const {
-    if constexpr (ShardableModel<Model>) return group().size() > 1;
+    if constexpr (nn::ShardableModel<Model>) return group().size() > 1;
     return false;
   }
 
@@ -225,7 +214,7 @@ class Trainer {
 
   /// Makes a step's sums those of all ranks, and agrees on what every rank must know alike.
   void sum_over_ranks(StepReport& report) {
-    if constexpr (ShardableModel<Model>) {
+    if constexpr (nn::ShardableModel<Model>) {
       const bool first = group().rank() == 0;
       at::Tensor sums =
           at::tensor({report.loss, static_cast<double>(report.loss_tokens), static_cast<double>(report.positions),
